@@ -1,0 +1,1 @@
+"""A front door for agent capsules."""

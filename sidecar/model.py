@@ -1,0 +1,295 @@
+"""The nouns that every stage shares, and the method table. Frozen values, no I/O, standard library only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+MANIFEST_NAME: Final = "murmur.yaml"
+DEFAULT_MAX_BYTES: Final = 10 * 1024 * 1024
+DEFAULT_MAX_TTL: Final = 3600
+
+
+class TaskAcceptance(StrEnum):
+    """`lifecycle.task_acceptance`: whether, and how many, tasks a capsule takes."""
+
+    NONE = "none"
+    SINGLE = "single"
+    QUEUE = "queue"
+
+
+class AfterTask(StrEnum):
+    """`lifecycle.after_task`: what the capsule's own runtime does when a task ended."""
+
+    EXIT = "exit"
+    SLEEP = "sleep"
+
+
+class Conversation(StrEnum):
+    """`lifecycle.conversation`: whether tasks of one context share memory."""
+
+    STATELESS = "stateless"
+    THREADED = "threaded"
+
+
+class Containment(StrEnum):
+    """`capabilities.containment`: how strictly links are treated on the planes."""
+
+    ADVISORY = "advisory"
+    SCOPED = "scoped"
+    SEALED = "sealed"
+
+
+class ArtifactRuntime(StrEnum):
+    """`artifacts[].runtime`, with the older `wasm` and `native` already taken as `tool`."""
+
+    TOOL = "tool"
+    SKILL = "skill"
+    DRIVER = "driver"
+    HOOK = "hook"
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """One entry of `artifacts[]`. `version` is None only where `source` is given instead."""
+
+    name: str
+    version: str | None
+    runtime: ArtifactRuntime = ArtifactRuntime.TOOL
+    source: str | None = None
+
+    @property
+    def model_visible(self) -> bool:
+        """Whether the model can call it: tools and skills, not drivers and hooks."""
+        return self.runtime in (ArtifactRuntime.TOOL, ArtifactRuntime.SKILL)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """The `lifecycle:` block. Times are in seconds; `input_timeout_secs` None waits for ever."""
+
+    task_acceptance: TaskAcceptance = TaskAcceptance.SINGLE
+    after_task: AfterTask = AfterTask.EXIT
+    queue_depth: int = 1
+    input_timeout_secs: int | None = None
+    conversation: Conversation = Conversation.STATELESS
+    shell_grace_secs: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FilesExport:
+    """`exports.files`: the operator plane. `root` is verbatim, `max_bytes` in bytes."""
+
+    root: str
+    max_bytes: int = DEFAULT_MAX_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class PeerFilesExport:
+    """`exports.peer_files`: the peer plane. `root` is verbatim, `max_ttl` in seconds, `max_bytes` in bytes."""
+
+    root: str
+    max_ttl: int = DEFAULT_MAX_TTL
+    max_bytes: int = DEFAULT_MAX_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A parsed, valid `murmur.yaml`: what the sidecar reads of it (`spec/murmur.md` section 1.2)."""
+
+    name: str
+    version: str
+    description: str | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    shell_allow: tuple[str, ...] | None = None
+    network_allow: tuple[str, ...] = ()
+    peer_fetch_allow: tuple[str, ...] | None = None
+    containment: Containment = Containment.ADVISORY
+    internal_port: int | None = None
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    files: FilesExport | None = None
+    peer_files: PeerFilesExport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One row of the murmur door's method table (reference card, `serves.methods`)."""
+
+    name: str
+    starts_tasks: bool = False
+    streams: bool = False
+
+
+METHODS: Final = (
+    Method("message/send", starts_tasks=True),
+    Method("message/stream", starts_tasks=True, streams=True),
+    Method("stream/watch", streams=True),
+    Method("tasks/get"),
+    Method("tasks/cancel"),
+    Method("session/stop"),
+)
+"""The one table from which the card is derived and by which the door dispatches, in card order."""
+
+
+def served_methods(acceptance: TaskAcceptance) -> tuple[Method, ...]:
+    """Return the methods that `POST /` answers, in card order: under `none` nothing starts a task."""
+    return tuple(m for m in METHODS if not m.starts_tasks or acceptance is not TaskAcceptance.NONE)
+
+
+def served_planes(manifest: Manifest) -> tuple[str, ...]:
+    """Return the declared planes in card order."""
+    planes = (("files", manifest.files), ("peer_files", manifest.peer_files))
+    return tuple(name for name, export in planes if export is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The effective configuration of one capsule: its own keys over the global ones.
+
+    `workspace` is a template relative to the capsule's directory (`{id}`, `{session_id}`).
+    `hosts` are the addresses to listen on, `advertise` the host that cards name.
+    `port` is the configured one or None. `containment` None leaves the manifest's.
+    `concurrency` counts running tasks.
+    """
+
+    workspace: str = "."
+    hosts: tuple[str, ...] = ("127.0.0.1",)
+    advertise: str = "localhost"
+    port: int | None = None
+    internal_port: bool = False
+    card: str = "full"
+    concurrency: int = 1
+    input_modes: tuple[str, ...] = ("text/plain",)
+    containment: Containment | None = None
+    cross_mounts: bool = False
+    disabled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Capsule:
+    """One capsule as it is served: immutable; a reload makes another one and swaps it in.
+
+    `directory` and `workspace` are absolute host paths (surrogate-escaped where not UTF-8).
+    `port` is None until a listener is bound. `changed_at` is the time of the last change that shows on the card
+    (Unix seconds), for `Last-Modified`.
+    """
+
+    id: str
+    directory: str
+    session_id: str
+    manifest: Manifest
+    settings: Settings
+    workspace: str
+    changed_at: float
+    port: int | None = None
+
+    @property
+    def containment(self) -> Containment:
+        """The containment class in force on the planes."""
+        return self.settings.containment or self.manifest.containment
+
+    @property
+    def url(self) -> str:
+        """`host:port` of the listener that answers, as the reference card wants it."""
+        host = self.settings.advertise
+        return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One listener that the registry wants: a capsule, and the one port it must have (None: any of the range).
+
+    `port_from` says where the port comes from, for messages: `configured`, `manifest` or `remembered`.
+    """
+
+    capsule: Capsule
+    port: int | None = None
+    port_from: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole HTTP answer as a value; the content length is added when it is sent."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes = b""
+
+
+class CapsuleState(StrEnum):
+    """What `/api/capsules` says a capsule is doing (design, Desk)."""
+
+    SERVING = "serving"
+    UNBOUND = "unbound"
+    REFUSED = "refused"
+    DISABLED = "disabled"
+    ARTIFACT = "artifact"
+
+
+@dataclass(frozen=True, slots=True)
+class LastError:
+    """The newest error of a thing: `at` in Unix seconds."""
+
+    at: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CapsuleStatus:
+    """One row of the registry as the desk shows it (design, `GET /api/capsules`)."""
+
+    id: str
+    path: str
+    state: CapsuleState
+    name: str | None = None
+    version: str | None = None
+    port: int | None = None
+    url: str | None = None
+    session_id: str | None = None
+    methods: tuple[str, ...] = ()
+    planes: tuple[str, ...] = ()
+    backend: str | None = None
+    workers: int = 0
+    tasks: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    last_error: LastError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RootStatus:
+    """One configured root: its path and why it cannot be read, if so."""
+
+    path: str
+    last_error: LastError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigStatus:
+    """The configuration in force: `path` None when there is no file; `last_error` of the newest refused reload."""
+
+    path: str | None
+    loaded_at: float
+    last_error: LastError | None = None
+
+
+class RegistryView(Protocol):
+    """What the desk may see of the registry: committed state, never a way to change it."""
+
+    def capsules(self) -> Sequence[CapsuleStatus]:
+        """All rows, sorted by id."""
+
+    def roots(self) -> Sequence[RootStatus]:
+        """The configured roots, in configured order."""
+
+    def config(self) -> ConfigStatus:
+        """The configuration in force."""
+
+    def ready(self) -> bool:
+        """Whether every capsule was tried once and the sidecar is not draining."""
+
+    def detail(self) -> Mapping[str, Any]:
+        """Counts for `/readyz`: JSON-ready."""
