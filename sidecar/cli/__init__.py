@@ -1,0 +1,1 @@
+"""The command line: arguments in, lines and an exit status out."""

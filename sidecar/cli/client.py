@@ -1,0 +1,65 @@
+"""Commands that talk to the running sidecar's desk."""
+
+from __future__ import annotations
+
+import json
+import os
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from sidecar.cli.output import complain, print_json, print_lines, table
+from sidecar.cli.running import Running, call
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def _running(arguments: argparse.Namespace) -> Running:
+    configured = None
+    if arguments.state is None and (arguments.config or os.environ.get("SIDECAR_CONFIG")):
+        from sidecar import config  # noqa: PLC0415 - only where a configuration is named: it costs the YAML parser
+
+        configured = config.load(arguments.config, config.Flags(), os.environ).state
+    return Running.find(arguments.state, configured)
+
+
+def list_capsules(arguments: argparse.Namespace) -> int:
+    """Show the capsules: id, state, url, session, tasks, workers and the last error."""
+    document = call(_running(arguments), "GET", "/api/capsules").document()
+    if arguments.json:
+        print_json(document)
+        return 0
+    rows = [_row(capsule) for capsule in document["capsules"]]
+    print_lines(table(("ID", "STATE", "URL", "SESSION", "TASKS", "WORKERS", "LAST ERROR"), rows))
+    for root in document["roots"]:
+        if root["last_error"]:
+            complain(f"root {root['path']}: {root['last_error']['message']}")
+    if document["config"]["last_error"]:
+        complain(f"the configuration in force is an older one: {document['config']['last_error']['message']}")
+    return 0
+
+
+def _row(capsule: dict[str, Any]) -> tuple[str, ...]:
+    tasks = ", ".join(f"{count} {state}" for state, count in sorted(capsule["tasks"].items()) if count)
+    error = capsule["last_error"]["message"] if capsule["last_error"] else ""
+    cells = (capsule["id"], capsule["state"], capsule["url"], capsule["session_id"], tasks)
+    return (*(cell or "-" for cell in cells), str(capsule["workers"]), error)
+
+
+def reload(arguments: argparse.Namespace) -> int:
+    """Reload the configuration; exit with 2 and every problem when the new one is refused and the old one stays."""
+    answer = call(_running(arguments), "POST", "/api/reload")
+    if answer.status == HTTPStatus.UNPROCESSABLE_ENTITY:
+        document = json.loads(answer.body)
+        if arguments.json:
+            print_json(document)
+        for problem in document["problems"]:
+            complain(problem)
+        complain("the new configuration is refused, the old one stays in force")
+        return 2
+    document = answer.document()
+    if arguments.json:
+        print_json(document)
+    else:
+        print("reloaded" if document["changed"] else "nothing changed")
+    return 0

@@ -1,0 +1,148 @@
+"""The parser and the dispatch. Imports nothing heavy: each command imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from sidecar.cli.output import complain
+from sidecar.errors import InputError, SidecarError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+EPILOG = """\
+exit status: 0 fine, 1 failed, 2 bad input
+
+environment:
+  SIDECAR_CONFIG, SIDECAR_STATE   like --config and --state
+  SIDECAR_<PATH WITH __>          any single value of the configuration, e.g. SIDECAR_LISTEN__HOST=0.0.0.0
+A flag wins over the environment, the environment over the file, the file over the default.
+"""
+
+
+def _config_flags(parser: argparse.ArgumentParser, *, state: bool = False) -> None:
+    parser.add_argument("--config", metavar="FILE", help="the configuration file (environment: SIDECAR_CONFIG)")
+    parser.add_argument(
+        "--root",
+        metavar="DIR",
+        action="append",
+        default=[],
+        help="a directory that holds capsules, or is one; may be repeated; replaces the roots of the file",
+    )
+    if state:
+        _state_flag(parser)
+
+
+def _state_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--state", metavar="DIR", help="the state directory (environment: SIDECAR_STATE)")
+
+
+def _json_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Make the parser of the whole command line; each command sets `handler`, a `module:function` below this package."""
+    parser = argparse.ArgumentParser(
+        prog="sidecar",
+        description="A front door for agent capsules: cards, JSON-RPC methods and files on each capsule's own port.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+
+    def command(name: str, handler: str, summary: str, description: str = "") -> argparse.ArgumentParser:
+        text = summary[0].upper() + summary[1:] + "."
+        sub = commands.add_parser(
+            name,
+            help=summary,
+            description=f"{text}\n\n{description}" if description else text,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.set_defaults(handler=handler)
+        return sub
+
+    run = command(
+        "run",
+        "serving:run",
+        "watch capsules and serve them until SIGTERM",
+        "SIGHUP reloads the configuration, SIGTERM and SIGINT drain and stop, a second one forces.\n"
+        "Logs go to standard error.",
+    )
+    _config_flags(run, state=True)
+    run.add_argument(
+        "--new-state", action="store_true", help="set a database aside that was found corrupt, and start anew"
+    )
+
+    check = command(
+        "check",
+        "offline:check",
+        "say everything that is wrong with the configuration and the manifests",
+        "Serves nothing. Exits with 2 where there are errors.",
+    )
+    _config_flags(check)
+    check.add_argument("--strict", action="store_true", help="exit with 2 on warnings too")
+    _json_flag(check)
+
+    card = command("card", "offline:card", "print the card that a capsule directory would be served with")
+    card.add_argument("directory", metavar="DIR", help="a directory with a murmur.yaml")
+    card.add_argument("--config", metavar="FILE", help="the configuration file (environment: SIDECAR_CONFIG)")
+
+    init = command("init", "offline:init", "write a commented configuration and a first capsule")
+    init.add_argument("directory", metavar="DIR", nargs="?", default=".", help="where to write (default: here)")
+
+    listing = command("list", "client:list_capsules", "show the running sidecar's capsules")
+    listing.add_argument("--config", metavar="FILE", help="the configuration of the running sidecar")
+    _state_flag(listing)
+    _json_flag(listing)
+
+    reload_ = command("reload", "client:reload", "make the running sidecar read its configuration again")
+    reload_.add_argument("--config", metavar="FILE", help="the configuration of the running sidecar")
+    _state_flag(reload_)
+    _json_flag(reload_)
+
+    health = command(
+        "health",
+        "health:health",
+        "exit with 0 when the running sidecar is ready",
+        "For container health checks: needs no curl, reads no YAML, imports nothing heavy.",
+    )
+    _state_flag(health)
+    _json_flag(health)
+
+    schema = command("schema", "offline:schema", "print a JSON Schema, for editors")
+    schema.add_argument("which", choices=["config", "manifest"], help="of config.yaml or of murmur.yaml")
+
+    version = command("version", "offline:version", "print the version")
+    _json_flag(version)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status: 0 fine, 1 failed, 2 bad input."""
+    arguments = build_parser().parse_args(argv)
+    module, _, name = arguments.handler.partition(":")
+    try:
+        from importlib import import_module
+
+        handler = getattr(import_module(f"sidecar.cli.{module}"), name)
+        status: int = handler(arguments)
+        sys.stdout.flush()
+    except InputError as error:
+        for problem in error.problems:
+            complain(str(problem))
+        complain(str(error))
+        return error.exit_status
+    except SidecarError as error:
+        complain(str(error))
+        return error.exit_status
+    except BrokenPipeError:
+        # The reader of our output went away; keep the interpreter from complaining when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return status

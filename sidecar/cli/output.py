@@ -1,0 +1,40 @@
+"""How the command line prints: one plain line for an error, tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def visible(text: str) -> str:
+    """Return text with control characters and undecodable bytes made visible, so that it cannot drive a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+
+
+def complain(message: str) -> None:
+    """Write an error as one plain line to standard error."""
+    sys.stderr.write(f"sidecar: {visible(message)}\n")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines to standard output, control characters made visible."""
+    for line in lines:
+        print(visible(line))
+
+
+def print_json(value: Any) -> None:
+    """Print a JSON document to standard output, indented."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lay out rows in columns as wide as their widest cell; the last column is left as it is."""
+    cells = [tuple(head), *(tuple(visible(cell) for cell in row) for row in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells]
