@@ -1,0 +1,320 @@
+"""The state directory: the lock, `run.json`, `admin.token`. Standard library only: `sidecar health` imports it.
+
+The directory is 0700 and belongs to the user that the daemon runs as. A daemon holds `lock` for its whole life, so
+one state has one daemon, and everything else in here has one writer.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import fcntl
+import json
+import os
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sidecar.errors import SidecarError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
+    from typing import Self
+
+DATABASE: Final = "sidecar.db"
+LOCK: Final = "lock"
+RUN: Final = "run.json"
+ADMIN_TOKEN: Final = "admin.token"  # noqa: S105 - the name of a file
+TOKEN_PREFIX: Final = "sc_adm_"  # noqa: S105 - makes a leaked token recognisable
+
+_TOKEN_BYTES: Final = 32
+_TOKEN_MIN_LENGTH: Final = 16
+_MAX_FILE: Final = 64 * 1024
+_OTHERS: Final = 0o077
+_START_TIME_FIELD: Final = 22
+_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+
+
+def default_state_dir(environ: Mapping[str, str], flag: str | None, configured: str | None = None) -> Path:
+    """Return the state directory that is meant, absolute; it need not exist.
+
+    The first that is set of: `flag` (`--state`), `SIDECAR_STATE`, `configured` (`state:`), `$STATE_DIRECTORY`
+    (systemd; the first of a list), `$XDG_STATE_HOME/sidecar`, `~/.local/state/sidecar`.
+    A relative `XDG_STATE_HOME` is ignored, as the XDG Base Directory Specification wants it.
+    """
+    systemd = environ.get("STATE_DIRECTORY", "").split(":")[0]
+    for given in (flag, environ.get("SIDECAR_STATE"), configured, systemd):
+        if given:
+            return Path(os.path.abspath(os.path.expanduser(given)))  # noqa: PTH100, PTH111 - links stay, `..` goes
+    base = environ.get("XDG_STATE_HOME", "")
+    if not base.startswith("/"):
+        home = environ.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - Path.home raises where there is none
+        if not home.startswith("/"):
+            raise SidecarError(
+                "there is no home directory to keep the state in: give --state or SIDECAR_STATE"
+            )
+        base = f"{home}/.local/state"
+    return Path(base) / "sidecar"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What `run.json` says of the running daemon.
+
+    `start_time` is field 22 of `/proc/<pid>/stat` (clock ticks since boot), which tells a process from a later one
+    with the same pid. `desk_url` is the base URL of the desk. `started_at` is in Unix seconds.
+    """
+
+    pid: int
+    start_time: int
+    desk_host: str
+    desk_port: int
+    desk_url: str
+    version: str
+    started_at: float
+
+    @property
+    def alive(self) -> bool:
+        """Whether that very process still runs; a zombie does not."""
+        return process_start_time(self.pid) == self.start_time
+
+
+def process_start_time(pid: int) -> int | None:
+    """Return field 22 of `/proc/<pid>/stat`, or None when no such process runs (a zombie does not run)."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    fields = text.rpartition(b")")[2].split()  # the command's name may hold spaces and parentheses itself
+    if len(fields) <= _START_TIME_FIELD - 3 or fields[0] in (b"Z", b"X"):
+        return None
+    return int(fields[_START_TIME_FIELD - 3])
+
+
+def read_run(directory: str | Path) -> Run | None:
+    """Return what `run.json` says, or None when no daemon is running and ready on that state.
+
+    Raises SidecarError when the file cannot be read or is none of ours.
+    """
+    path = Path(directory) / RUN
+    try:
+        document = json.loads(path.read_bytes())
+        desk = document["desk"]
+        run = Run(
+            pid=int(document["pid"]),
+            start_time=int(document["start_time"]),
+            desk_host=str(desk["host"]),
+            desk_port=int(desk["port"]),
+            desk_url=str(desk["url"]),
+            version=str(document["version"]),
+            started_at=float(document["started_at"]),
+        )
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise SidecarError(f"cannot read {path}: {_reason(error)}; run this as the sidecar's user") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise SidecarError(
+            f"{path} was not written by a sidecar: remove it and restart the sidecar"
+        ) from error
+    return run if run.alive else None
+
+
+def read_admin_token(directory: str | Path) -> str:
+    """Return the admin token kept in a state directory.
+
+    Raises SidecarError when it is missing, not private to its owner, not a plain file, or no usable token.
+    """
+    path = Path(directory) / ADMIN_TOKEN
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags)
+    except FileNotFoundError:
+        raise SidecarError(f"there is no {path}: start the sidecar once to make it") from None
+    except OSError as error:
+        raise SidecarError(f"cannot read {path}: {_reason(error)}; run this as the sidecar's user") from error
+    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, so that what is checked is what is read
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise SidecarError(
+                f"{path} is no plain file: remove it, and the sidecar makes a new one at its start"
+            )
+        if facts.st_mode & _OTHERS:
+            mode = stat.S_IMODE(facts.st_mode)
+            raise SidecarError(
+                f"{path} can be used by others (mode {mode:04o}): remove it, and the sidecar makes a new one at its"
+                " start; if nobody else can have read it, chmod 600 it"
+            )
+        if os.geteuid() not in (0, facts.st_uid):
+            raise SidecarError(f"{path} belongs to another user (uid {facts.st_uid}): remove it, or chown it")
+        token = file.read(_MAX_FILE).strip()
+    if len(token) < _TOKEN_MIN_LENGTH or not all(0x21 <= byte <= 0x7E for byte in token):  # noqa: PLR2004 - ASCII
+        raise SidecarError(
+            f"{path} holds no usable token (at least {_TOKEN_MIN_LENGTH} visible ASCII characters, no spaces):"
+            " remove it, and the sidecar makes a new one at its start"
+        )
+    return token.decode("ascii")
+
+
+class State:
+    """An open state directory; whoever has one is the only daemon on it. Close it, or use it in a `with`."""
+
+    def __init__(self, directory: Path, lock: int, admin_token: str) -> None:
+        self.directory = directory
+        self.admin_token = admin_token
+        self._lock = lock
+
+    @classmethod
+    def open(cls, directory: str | Path) -> State:
+        """Make the directory where it is missing, take its lock, and see to the admin token.
+
+        Raises SidecarError when the directory belongs to another user, cannot be written, or has a daemon already.
+        """
+        path = Path(directory)
+        _make_private(path)
+        lock = _take_lock(path)
+        try:
+            (path / RUN).unlink(missing_ok=True)  # of a daemon that was killed: the lock says that it is gone
+            if not os.path.lexists(path / ADMIN_TOKEN):
+                secret = base64.urlsafe_b64encode(os.urandom(_TOKEN_BYTES)).rstrip(b"=")
+                _write_atomically(path / ADMIN_TOKEN, TOKEN_PREFIX.encode() + secret + b"\n")
+            return cls(path, lock, read_admin_token(path))
+        except OSError as error:
+            os.close(lock)
+            raise SidecarError(f"cannot write in the state directory {path}: {_reason(error)}") from error
+        except SidecarError:
+            os.close(lock)
+            raise
+
+    @property
+    def database(self) -> Path:
+        """The database's file."""
+        return self.directory / DATABASE
+
+    def write_run(self, *, host: str, port: int, url: str, version: str) -> None:
+        """Say in `run.json` that this process is ready, and where its desk is; raise SidecarError when it cannot."""
+        pid = os.getpid()
+        document: dict[str, Any] = {
+            "pid": pid,
+            "start_time": process_start_time(pid),
+            "desk": {"host": host, "port": port, "url": url},
+            "version": version,
+            "started_at": round(time.time(), 3),
+        }
+        path = self.directory / RUN
+        try:
+            _write_atomically(path, json.dumps(document, indent=2).encode() + b"\n")
+        except OSError as error:
+            raise SidecarError(f"cannot write {path}: {_reason(error)}") from error
+
+    def close(self) -> None:
+        """Remove `run.json` and let go of the lock; does nothing the second time."""
+        if self._lock < 0:
+            return
+        try:
+            (self.directory / RUN).unlink(missing_ok=True)
+        except OSError:
+            pass  # its reader sees by pid and start time that nobody runs here any more
+        finally:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+def _missing(path: Path) -> Iterator[Path]:
+    """Yield the directories that must be made for a path to exist, the outermost first."""
+    if not path.exists():
+        yield from _missing(path.parent)
+        yield path
+
+
+def _make_private(path: Path) -> None:
+    try:
+        for missing in list(_missing(path)):
+            missing.mkdir(mode=0o700, exist_ok=True)
+        facts = path.stat()
+    except OSError as error:
+        raise SidecarError(
+            f"cannot make the state directory {path}: {_reason(error)}; choose another by --state or SIDECAR_STATE"
+        ) from error
+    if not stat.S_ISDIR(facts.st_mode):
+        raise SidecarError(
+            f"the state directory {path} is no directory; choose another by --state or SIDECAR_STATE"
+        )
+    if facts.st_uid != os.geteuid():
+        raise SidecarError(
+            f"the state directory {path} belongs to another user (uid {facts.st_uid}, this is uid {os.geteuid()}):"
+            f" chown it, or choose one of your own, such as {path}/sidecar, by --state or SIDECAR_STATE"
+        )
+    if facts.st_mode & _OTHERS:
+        try:
+            path.chmod(0o700)
+        except OSError as error:
+            raise SidecarError(
+                f"the state directory {path} is open to others (mode {stat.S_IMODE(facts.st_mode):04o})"
+                f" and cannot be closed: {_reason(error)}"
+            ) from error
+
+
+def _take_lock(directory: Path) -> int:
+    path = directory / LOCK
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise SidecarError(f"cannot write in the state directory {directory}: {_reason(error)}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError:
+        holder = os.pread(lock, 20, 0).strip().decode("ascii", "replace")
+        os.close(lock)
+        who = f"the sidecar with pid {holder}" if holder.isdigit() else "another sidecar"
+        raise SidecarError(
+            f"the state in {directory} is in use by {who}: stop it first, or give this one another --state"
+        ) from None
+    except OSError as error:
+        os.close(lock)
+        if error.errno in _NO_LOCKS:
+            raise SidecarError(
+                f"the file system of the state directory {directory} has no locks ({_reason(error)}):"
+                " choose a local one by --state or SIDECAR_STATE"
+            ) from error
+        raise SidecarError(f"cannot write in the state directory {directory}: {_reason(error)}") from error
+    return lock
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    """Write a file, 0600 from its first instant, that is seen whole or not at all. The caller holds the lock."""
+    new = path.with_name(path.name + ".new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, opened with a mode that no umask widens
+            os.fchmod(descriptor, 0o600)  # nor narrows
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        new.replace(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
