@@ -1,0 +1,84 @@
+"""Answers as bytes: built once, sent many times. Pure; `reply.py` sends them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import orjson
+
+from sidecar.model import Answer
+
+if TYPE_CHECKING:
+    from sidecar.errors import Refusal
+
+JSON: Final = ("content-type", "application/json")
+RETRY_AFTER: Final = "1"
+"""Seconds after which a client that was turned away may try again."""
+
+_UNSAFE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_ENTITY_TAG: Final = re.compile(r'\s*(?:W/)?("[\x21\x23-\x7e\x80-\U0010ffff]*")\s*(?:,|$)')
+_BODILESS: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """An answer ready to be sent.
+
+    `head` is the status line and the header lines, each with its line end, without those that depend on the moment
+    or on the request: `Date`, `Connection` and the empty line.
+    """
+
+    status: int
+    head: bytes
+    body: bytes
+
+
+def wire(answer: Answer) -> Wire:
+    """Write an answer out, with its content length.
+
+    Raises ValueError where a header holds a control character (RFC 9110 section 5.5).
+    """
+    lines = [f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}"]
+    for name, value in answer.headers:
+        if _UNSAFE.search(name) or _UNSAFE.search(value):
+            raise ValueError(f"control character in header {name!r}: {value!r}")
+        lines.append(f"{name}: {value}")
+    if answer.status not in _BODILESS:
+        lines.append(f"content-length: {len(answer.body)}")
+    return Wire(answer.status, ("\r\n".join(lines) + "\r\n").encode(), answer.body)
+
+
+def refusal_answer(refusal: Refusal) -> Answer:
+    """Make the one shape of every refusal: `{"error": code, "message": text}`; `unavailable` says when to retry."""
+    headers = refusal.headers
+    if refusal.code == "unavailable" and all(name.lower() != "retry-after" for name, _ in headers):
+        headers = (*headers, ("retry-after", RETRY_AFTER))
+    # a lone surrogate (bytes that are no UTF-8) has no place in JSON
+    message = refusal.message.encode(errors="backslashreplace").decode()
+    return Answer(refusal.status, (JSON, *headers), orjson.dumps({"error": refusal.code, "message": message}))
+
+
+def json_answer(value: object, *headers: tuple[str, str], status: int = 200) -> Answer:
+    """Make a JSON answer of any value that orjson can write."""
+    return Answer(status, (JSON, *headers), orjson.dumps(value))
+
+
+def etag_matches(if_none_match: str | None, etag: str) -> bool:
+    """Tell whether an `If-None-Match` names the current entity tag (RFC 9110 section 13.1.2).
+
+    Takes a list or `*` and compares weakly. A header that is neither is ignored from the first fault on.
+    `etag` is the current one, quoted and strong.
+    """
+    if if_none_match is None:
+        return False
+    if if_none_match.strip() == "*":
+        return True
+    place = 0
+    while match := _ENTITY_TAG.match(if_none_match, place):
+        if match[1] == etag:
+            return True
+        place = match.end()
+    return False

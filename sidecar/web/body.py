@@ -1,0 +1,76 @@
+"""Reading a JSON body: its type, its size and its time are limited, each before more is read."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, cast
+
+from aiohttp import HttpVersion11, hdrs, web
+from aiohttp.web_protocol import RequestPayloadError
+
+from sidecar.errors import RefusedError, refusal
+
+if TYPE_CHECKING:
+    from sidecar.web.connection import Connection
+
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+async def read_json_body(request: web.BaseRequest, *, limit: int, within: float) -> bytes:
+    """Return the body of a request that must be JSON: at most `limit` bytes, whole `within` that many seconds.
+
+    The time counts from the first look and no trickle extends it. A client that waits for `100 Continue` gets it
+    once nothing else stands in the way. Raises RefusedError: 415, 413, 408, or 400 for a body that is no HTTP.
+    """
+    headers = request.headers
+    _check_type(headers.get(hdrs.CONTENT_TYPE, ""))
+    coding = headers.get(hdrs.CONTENT_ENCODING, "identity")
+    if coding.strip().lower() not in ("identity", ""):
+        # what is not inflated cannot swell
+        text = "A compressed body is not taken; send it as it is."
+        raise RefusedError(refusal("unsupported_media_type", text, ("accept-encoding", "identity")))
+    too_large = RefusedError(refusal("body_too_large", f"The body is larger than {limit} bytes."))
+    if (request.content_length or 0) > limit:
+        raise too_large
+    await _answer_expectation(request)
+    connection = cast("Connection", request.protocol)
+    content = request.content
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(within):
+            while not connection.body_is_broken(request) and (piece := await content.readany()):
+                size += len(piece)
+                if size > limit:
+                    raise too_large
+                pieces.append(piece)
+    except TimeoutError:
+        text = f"The body did not arrive within {within:g} seconds."
+        raise RefusedError(refusal("timeout", text)) from None
+    except RequestPayloadError:
+        connection.body_is_broken(request)
+        raise RefusedError(_BROKEN) from None
+    if connection.body_is_broken(request):
+        raise RefusedError(_BROKEN)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _check_type(content_type: str) -> None:
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.endswith("+json") and "/" in kind):
+        text = "The body must be JSON: send it with content-type: application/json."
+        raise RefusedError(refusal("unsupported_media_type", text))
+
+
+async def _answer_expectation(request: web.BaseRequest) -> None:
+    expected = request.headers.get(hdrs.EXPECT)
+    if expected is None or request.version != HttpVersion11:
+        return
+    if expected.strip().lower() != "100-continue":
+        raise RefusedError(refusal("bad_request", "The only expectation taken is 100-continue."))
+    if not request.content.is_eof():
+        await request.writer.write(CONTINUE)
+        request.writer.output_size = 0  # an interim answer is none: the real one is still to come
+
+
+_BROKEN: Final = refusal("bad_request", "The body is not valid HTTP.")

@@ -1,0 +1,241 @@
+"""One HTTP connection: what aiohttp's handler does, with our refusals, and without its surprises."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import structlog
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooLong
+
+from sidecar.errors import Refusal, refusal
+from sidecar.web.answers import Wire, refusal_answer
+from sidecar.web.answers import wire as written
+from sidecar.web.reply import CLOSES, Reply, date_line
+
+if TYPE_CHECKING:
+    from aiohttp import StreamReader
+
+    from sidecar.web.guards import Guard
+    from sidecar.web.server import HttpServer
+
+LINGERING: Final = 1.0
+"""Seconds for which the rest of a refused body is read and thrown away, so that the client sees the refusal."""
+HALF_CLOSED_CHECK: Final = 1.0
+MOST_TURNED_AWAY: Final = 64
+"""How many connections over the limit are answered at a time; further ones are only closed."""
+SHOWN: Final = 160
+
+log = structlog.get_logger()
+
+
+def parser_refusal(error: BaseException | None) -> Refusal:
+    """Return the refusal for what the HTTP parser would not take."""
+    if isinstance(error, LineTooLong):
+        return refusal(
+            "header_too_large", f"The request line or a header is longer than {error.args[1]} bytes."
+        )
+    reason = error.message if isinstance(error, HttpProcessingError) else ""
+    if reason.startswith("Too many headers"):
+        return refusal("header_too_large", "The request has too many headers.")
+    if isinstance(error, BadHttpMethod) and "HTTPS" in str(error):
+        return refusal("bad_request", "This port speaks plain HTTP, not HTTPS.")
+    reason = reason.rstrip(".").partition(":\n")[0].removeprefix("Bad status line").strip().partition("\n")[0]
+    shown = reason if reason.isprintable() and len(reason) <= SHOWN else ""
+    return refusal(
+        "bad_request",
+        f"The request is not valid HTTP: {shown}." if shown else "The request is not valid HTTP.",
+    )
+
+
+class Connection(web.RequestHandler):
+    """A connection of a listener. `guard` is the one of the address it came in on.
+
+    `body` is that of the request being answered, `streaming` is set while a stream is sent.
+    """
+
+    __slots__ = (
+        "_broken",
+        "_cutter",
+        "_half_closed",
+        "body",
+        "guard",
+        "patience",
+        "server",
+        "streaming",
+        "wire",
+    )
+
+    def __init__(self, server: HttpServer, guard: Guard) -> None:
+        limits = server.limits
+        super().__init__(
+            server,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=limits.idle,
+            lingering_time=LINGERING,
+            access_log=None,  # type: ignore[arg-type]  # how the log is turned off, by the library's own documentation
+            auto_decompress=False,
+        )
+        self.server = server
+        self.guard = guard
+        self.patience = limits.idle
+        self.streaming = False
+        self.body: StreamReader | None = None
+        self.wire: asyncio.Transport | None = None
+        self._half_closed = False
+        self._broken = False
+        self._cutter: asyncio.TimerHandle | None = None
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that the client has not taken yet, beyond what the kernel holds."""
+        return self.wire.get_write_buffer_size() if self.wire is not None else 0
+
+    @property
+    def answers_its_last(self) -> bool:
+        """Whether nothing comes after the request being answered: the client or the listener is finishing."""
+        return self._close or (self._half_closed and not self._messages)
+
+    @property
+    def _idle(self) -> bool:
+        return self._waiter is not None and not self._messages
+
+    def finish(self) -> None:
+        """End the connection once what it asked is answered; an idle one now."""
+        if self._idle:
+            self.force_close()
+        else:
+            self.close()
+
+    def cut(self) -> None:
+        """End the connection now, whatever is unsent."""
+        if self.wire is not None:
+            self.wire.abort()
+
+    def body_is_broken(self, request: web.BaseRequest) -> bool:
+        """Tell whether the parser gave up within this request's body, which therefore never ends."""
+        if self._messages and not request.content.is_eof():
+            # nothing but the parser's refusal can be queued behind an unfinished body
+            self._broken = True
+            request.content.feed_eof()
+        return self._broken
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a new connection."""
+        self.wire = cast("asyncio.Transport", transport)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Let go of a connection that ended."""
+        if self._cutter is not None:
+            self._cutter.cancel()
+        super().connection_lost(exc)
+        self.wire = None
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived."""
+        super().data_received(data)
+        request = self._current_request
+        if request is not None and self._messages:
+            self.body_is_broken(request)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # the library's handler returns None; asyncio takes both
+        """Keep a half-closed connection only for whole requests that wait for a plain answer.
+
+        A client that leaves looks the same, so a stream ends here.
+        """
+        if self.streaming or self._force_close or not self._request_count:
+            return False
+        bodies = (self.body, *(payload for _, payload in self._messages))
+        if self._idle or not all(body is None or body.is_eof() for body in bodies):
+            return False
+        self._half_closed = True
+        self._close_if_idle()
+        return True
+
+    def _close_if_idle(self) -> None:
+        if self.wire is None:
+            return
+        if self._idle:
+            self.force_close()
+        else:
+            self._cutter = self._loop.call_later(HALF_CLOSED_CHECK, self._close_if_idle)
+
+    async def start(self) -> None:
+        """Answer requests until the connection is to end; then the client has the idle time to take the rest."""
+        await super().start()
+        self._cut_later()
+
+    def force_close(self) -> None:
+        """Close; what is unsent then may be taken for the idle time."""
+        super().force_close()
+        self._cut_later()
+
+    def _cut_later(self) -> None:
+        if self.unsent:
+            if self._cutter is not None:
+                self._cutter.cancel()
+            self._cutter = self._loop.call_later(self.patience, self.cut)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        _status: int = 500,
+        exc: BaseException | None = None,
+        _message: str | None = None,
+    ) -> web.StreamResponse:
+        """Answer what the parser refused, in our shape, with a line in the log now and then."""
+        refused = parser_refusal(exc)
+        self.server.note_refusal(self, refused)
+        if request.writer.output_size > 0:
+            raise ConnectionResetError("an answer was under way")
+        return Reply(written(refusal_answer(refused)), close=True)
+
+    def log_exception(self, *_args: Any, **kw: Any) -> None:
+        """Log a fault of the connection's own machinery in one line."""
+        log.error("connection_failed", listener=self.server.name, exc_info=kw.get("exc_info", True))
+
+
+class TurnedAway(asyncio.Protocol):
+    """A connection over the limit: 503, and an end; what it sends is not looked at."""
+
+    __slots__ = ("_server", "_timer", "wire")
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._timer: asyncio.TimerHandle | None = None
+        self.wire: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Answer and close for writing; the client has a second to see it."""
+        turned_away = self._server.turned_away
+        self.wire = wire = cast("asyncio.Transport", transport)
+        if len(turned_away) >= MOST_TURNED_AWAY:
+            wire.abort()
+            return
+        turned_away.add(self)
+        answer = over_limit(self._server.limits.connections)
+        loop = asyncio.get_running_loop()
+        wire.write(b"".join((answer.head, date_line(int(time.time())), CLOSES, answer.body)))
+        wire.write_eof()
+        self._timer = loop.call_later(LINGERING, wire.abort)
+
+    def connection_lost(self, _exc: BaseException | None) -> None:
+        """Forget it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._server.turned_away.discard(self)
+        self._server.left()
+
+    def cut(self) -> None:
+        """End it now."""
+        if self.wire is not None:
+            self.wire.abort()
+
+
+def over_limit(connections: int) -> Wire:
+    """Return the answer to a connection that is one too many."""
+    text = f"This listener has all the connections it takes ({connections}); try again later."
+    return written(refusal_answer(refusal("unavailable", text)))

@@ -1,0 +1,158 @@
+"""Who may ask at all: the `Host` allow-list against DNS rebinding, and the `Origin` check (design, Guards)."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import hdrs
+
+from sidecar.errors import Refusal, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from multidict import CIMultiDictProxy
+
+REMEMBERED: Final = 1024
+SHOWN: Final = 100
+
+_AUTHORITY: Final = re.compile(
+    r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._~!$&'()*+,;=%-]+))(?::(?P<port>[0-9]{0,5}))?"
+)
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+
+Authority = tuple[str, int | None]
+
+
+def parse_authority(text: str) -> Authority | None:
+    """Return host (lowercase, without brackets or a final dot) and port (None: not given); None if malformed."""
+    match = _AUTHORITY.fullmatch(text)
+    if match is None:
+        return None
+    if (v6 := match["v6"]) is not None:
+        try:
+            host = str(ipaddress.IPv6Address(v6))
+        except ValueError:
+            return None
+    else:
+        host = match["name"].lower().removesuffix(".")
+    port = int(match["port"]) if match["port"] else None
+    return None if port is not None and port > 65535 else (host, port)  # noqa: PLR2004 - the highest port
+
+
+def parse_origin(text: str) -> tuple[str, str, int] | None:
+    """Return scheme, host and port of an http(s) origin, the default port filled in; None if it is none."""
+    scheme, separator, rest = text.partition("://")
+    scheme = scheme.lower()
+    authority = parse_authority(rest) if separator and scheme in _DEFAULT_PORTS else None
+    return None if authority is None else (scheme, authority[0], authority[1] or _DEFAULT_PORTS[scheme])
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is a loopback name: `localhost`, 127.0.0.0/8, `::1` (without brackets)."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a listener lets in. `hosts` are `host` (any port) or `host:port`; `advertised` are hosts named on cards.
+
+    `section` is where the keys are in the configuration, for messages: `listen` or `desk`.
+    """
+
+    section: str
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    advertised: tuple[str, ...] = ()
+
+
+class Guard:
+    """The check of one kind of address: `strict` ones take only known hosts, the others any well-formed one."""
+
+    __slots__ = ("_good", "_hosts", "_origins", "_rules", "_strict")
+
+    def __init__(self, rules: Rules, *, strict: bool) -> None:
+        self._rules = rules
+        self._strict = strict
+        self._hosts = frozenset(_authorities((*rules.hosts, *rules.advertised)))
+        self._origins = frozenset(o for text in rules.origins if (o := parse_origin(text.rstrip("/"))))
+        self._good: dict[str, Authority] = {}
+
+    def check(self, headers: CIMultiDictProxy[str]) -> Refusal | None:
+        """Return why a request with these headers is refused, or None. Comes before anything is dispatched."""
+        host = headers.get(hdrs.HOST)
+        if host in self._good and hdrs.ORIGIN not in headers:
+            return None
+        return self._check_host(headers) or self._check_origin(headers)
+
+    def _check_host(self, headers: CIMultiDictProxy[str]) -> Refusal | None:
+        given = headers.getall(hdrs.HOST, [])
+        if len(given) != 1:
+            return refusal("bad_request", "A request needs exactly one Host header.")
+        authority = parse_authority(given[0])
+        if authority is None:
+            return refusal("bad_request", f"The Host header {_shown(given[0])} is malformed.")
+        if self._strict and not self._knows(authority):
+            return refusal(
+                "host_not_allowed",
+                f"The Host {_shown(given[0])} is not allowed here; if it is meant to reach this listener, "
+                f"add it to {self._rules.section}.allowed_hosts.",
+            )
+        if len(self._good) >= REMEMBERED:
+            self._good.clear()
+        self._good[given[0]] = authority
+        return None
+
+    def _knows(self, authority: Authority) -> bool:
+        host, _ = authority
+        return is_loopback(host) or authority in self._hosts or (host, None) in self._hosts
+
+    def _check_origin(self, headers: CIMultiDictProxy[str]) -> Refusal | None:
+        for text in headers.getall(hdrs.ORIGIN, ()):
+            origin = parse_origin(text)
+            if origin is not None and (origin in self._origins or self._same(origin, headers[hdrs.HOST])):
+                continue
+            return refusal(
+                "origin_not_allowed",
+                f"The Origin {_shown(text)} is not allowed here; if its pages are meant to call this listener, "
+                f"add it to {self._rules.section}.allowed_origins.",
+            )
+        return None
+
+    def _same(self, origin: tuple[str, str, int], host: str) -> bool:
+        scheme, name, port = origin
+        known, known_port = self._good[host]
+        return name == known and port == (known_port or _DEFAULT_PORTS[scheme])
+
+
+class Guards:
+    """The guards of all listeners of one section, by the address that a socket is bound to."""
+
+    __slots__ = ("_elsewhere", "_loopback")
+
+    def __init__(self, rules: Rules) -> None:
+        self._loopback = Guard(rules, strict=True)
+        self._elsewhere = self._loopback if rules.hosts else Guard(rules, strict=False)
+
+    def of(self, address: str) -> Guard:
+        """Return the guard of a listening address: beyond loopback `Host` is checked only if hosts are configured."""
+        return self._loopback if is_loopback(address) else self._elsewhere
+
+
+def _authorities(texts: Iterable[str]) -> Iterable[Authority]:
+    for text in texts:
+        bracketed = f"[{text}]" if text.count(":") > 1 and not text.startswith("[") else text
+        if (authority := parse_authority(bracketed)) is not None:
+            yield authority
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= SHOWN else text[:SHOWN] + "…")

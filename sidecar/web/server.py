@@ -1,0 +1,203 @@
+"""A listener's HTTP server: sockets that we bound, one handler, one shape for whatever goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
+
+import structlog
+from aiohttp import web
+
+from sidecar.errors import Refusal, RefusedError, refusal
+from sidecar.web.answers import Wire, refusal_answer, wire
+from sidecar.web.connection import Connection, TurnedAway
+from sidecar.web.reply import Reply
+from sidecar.web.sockets import BACKLOG
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from aiohttp import StreamReader
+    from aiohttp.abc import AbstractStreamWriter
+    from aiohttp.http import RawRequestMessage
+
+    from sidecar.web.guards import Guard, Guards
+
+    Handler = Callable[[web.BaseRequest], Awaitable[Wire | web.StreamResponse]]
+    """Answers one request that the guard let through; may raise `RefusedError`."""
+
+CUT: Final = 0.3
+"""Seconds that a client which does not read is given when its listener ends."""
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """The limits of a listener: seconds, bytes, and how many connections at once (design, `limits`)."""
+
+    idle: float = 75.0
+    body: int = 1024 * 1024
+    body_timeout: float = 15.0
+    connections: int = 2048
+
+
+class RefusalLog:
+    """Log lines about refused requests, few enough that nobody can flood the log; shared by all listeners."""
+
+    def __init__(self, *, lines: int = 5, period: float = 10.0) -> None:
+        self._lines = lines
+        self._period = period
+        self._begin = float("-inf")
+        self._said = 0
+        self._unsaid = 0
+
+    def note(self, **fields: object) -> None:
+        """Log `request_refused` with these fields, or only count it; the count comes with the next line."""
+        now = asyncio.get_running_loop().time()
+        if now - self._begin >= self._period:
+            self._begin, self._said = now, 0
+        if self._said >= self._lines:
+            self._unsaid += 1
+            return
+        self._said += 1
+        if self._unsaid:
+            fields["not_logged"] = self._unsaid
+            self._unsaid = 0
+        log.warning("request_refused", **fields)
+
+
+class HttpServer(web.Server):
+    """The server of one listener, on one or more sockets. `name` is what the log calls it."""
+
+    def __init__(
+        self, handle: Handler, *, name: str, guards: Guards, limits: HttpLimits, refusals: RefusalLog
+    ) -> None:
+        super().__init__(self._answer, request_factory=self._request, handler_cancellation=True)
+        self.name = name
+        self.limits = limits
+        self.turned_away: set[TurnedAway] = set()
+        self._handle = handle
+        self._guards = guards
+        self._refusals = refusals
+        self._listening: tuple[asyncio.Server, ...] = ()
+        self._gone: asyncio.Event | None = None
+
+    async def start(self, sockets: Sequence[socket.socket]) -> None:
+        """Accept connections on bound sockets, which are the server's from here on."""
+        loop = asyncio.get_running_loop()
+        for sock in sockets:
+            accept = partial(self._accept, self._guards.of(sock.getsockname()[0]))
+            self._listening += (await loop.create_server(accept, sock=sock, backlog=BACKLOG),)
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets; connections go on."""
+        for listening in self._listening:
+            listening.close()
+        self._listening = ()
+
+    async def drain(self, *, budget: float, cut: float = CUT) -> None:
+        """End all connections within `budget` seconds, and cut off those that do not read after `cut`.
+
+        Idle ones end at once, busy ones with their answer. Close streams first: they end only by themselves.
+        """
+        self.stop_accepting()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + budget
+        for connection in self._open():
+            connection.finish()
+        if not await self._empty_by(min(deadline, loop.time() + cut)):
+            for connection in self._open():
+                if connection.unsent:
+                    connection.cut()
+            if not await self._empty_by(deadline):
+                await self.shutdown(0)
+        for cut_off in (*(c.cut for c in self._open()), *(t.cut for t in self.turned_away)):
+            cut_off()
+        await self._empty_by(loop.time() + cut)
+
+    def _open(self) -> Sequence[Connection]:
+        return cast("Sequence[Connection]", self.connections)
+
+    def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
+        """Let go of a connection, once its task has ended."""
+        task = handler._task_handler  # noqa: SLF001 - the parent forgets the connection when this ends
+        super().connection_lost(handler, exc)
+        if self._gone is not None:
+            if task is None:
+                self.left()
+            else:
+                task.add_done_callback(lambda _: self.left())
+
+    async def _empty_by(self, deadline: float) -> bool:
+        self._gone = asyncio.Event()
+        try:
+            async with asyncio.timeout_at(deadline):
+                while self.connections or self.turned_away:
+                    self._gone.clear()
+                    await self._gone.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def left(self) -> None:
+        """Note that a connection ended."""
+        if self._gone is not None:
+            self._gone.set()
+
+    def _accept(self, guard: Guard) -> asyncio.Protocol:
+        if len(self._connections) >= self.limits.connections:
+            return TurnedAway(self)
+        return Connection(self, guard)
+
+    def note_refusal(self, connection: Connection, refused: Refusal) -> None:
+        """Have a refusal that its sender may not see logged, rarely enough."""
+        peer = connection.peername
+        self._refusals.note(
+            listener=self.name,
+            code=refused.code,
+            reason=refused.message,
+            peer=peer[0] if isinstance(peer, tuple) else None,
+        )
+
+    def _request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: web.RequestHandler,
+        writer: AbstractStreamWriter,
+        task: asyncio.Task[None],
+    ) -> web.BaseRequest:
+        cast("Connection", protocol).body = payload
+        return web.BaseRequest(message, payload, protocol, writer, task, self._loop)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        connection = cast("Connection", request.protocol)
+        try:
+            refused = connection.guard.check(request.headers)
+            if refused is not None:
+                self.note_refusal(connection, refused)
+                return Reply(wire(refusal_answer(refused)))
+            target = request.raw_path
+            if target[:1] != "/" or "#" in target:
+                return Reply(wire(refusal_answer(_TARGET)), close=True)
+            answer = await self._handle(request)
+        except RefusedError as error:
+            return Reply(wire(refusal_answer(error.refusal)))
+        except ConnectionError:
+            raise  # the client left: nobody to answer, nothing to log
+        except Exception:
+            # the boundary of a request: whatever a handler did not expect is answered, logged once, and ends there
+            log.exception("request_failed", listener=self.name, method=request.method)
+            if request.writer.output_size > 0:
+                connection.cut()
+                raise ConnectionResetError("an answer was under way") from None
+            return Reply(wire(refusal_answer(_FAILED)), close=True)
+        return Reply(answer) if isinstance(answer, Wire) else answer
+
+
+_TARGET: Final = refusal("bad_request", "The request target must be a path that begins with a slash.")
+_FAILED: Final = refusal("internal_error", "Something went wrong here; the log of the sidecar says what.")
