@@ -1,0 +1,1 @@
+"""Read-only views of workspace files: the operator's plane and the peers'."""

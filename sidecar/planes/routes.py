@@ -1,0 +1,91 @@
+"""Everything under `/resources/` on a capsule's port."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from sidecar.errors import RefusedError, refusal
+from sidecar.planes.beneath import detect
+from sidecar.planes.files import FilesPlane
+from sidecar.planes.handles import HandleKeys
+from sidecar.planes.peer import PeerPlane
+from sidecar.planes.pool import Pool
+from sidecar.planes.reading import Memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.model import Answer, Capsule
+    from sidecar.planes.beneath import Resolver
+
+PREFIX: Final = "/resources/"
+
+_FILES: Final = "/resources/files"
+_PEER: Final = "/resources/peer"
+_METHOD: Final = refusal("method_not_allowed", "Resources are read-only: use GET.", ("allow", "GET"))
+_UNKNOWN: Final = refusal(
+    "not_found", "There is no such resource: there are /resources/files and /resources/peer/<handle>."
+)
+
+
+class Planes:
+    """The planes of all capsules: one resolver, one set of threads, one memory of hashes.
+
+    `now` is the clock for handles, in Unix seconds. All methods belong to one event loop; `aclose` ends the threads.
+    """
+
+    def __init__(
+        self,
+        *,
+        resolver: Resolver | None = None,
+        pool: Pool | None = None,
+        memory: Memory | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.resolver = resolver or detect()
+        self.keys = HandleKeys()
+        self._pool = pool or Pool()
+        memory = memory or Memory()
+        self._files = FilesPlane(self._pool, self.resolver, memory)
+        self._peer = PeerPlane(self._pool, self.resolver, memory, self.keys, now)
+
+    async def answer(
+        self,
+        capsule: Capsule,
+        method: str,
+        raw_target: str,
+        header: Callable[[str], str | None],
+        generation: int,
+    ) -> Answer:
+        """Answer a request whose target begins with `/resources/` (murmur reference, resource planes).
+
+        `raw_target` is the request target in origin form as it was received, not decoded, `header` looks up
+        a request header by its lower-case name, `generation` counts the session's ended tasks.
+        Raises RefusedError.
+        """
+        if method != "GET":
+            raise RefusedError(_METHOD)
+        path, _, _ = raw_target.partition("?")
+        if path.startswith(_FILES + "/") and len(path) > len(_FILES) + 1:
+            rest = path[len(_FILES) + 1 :]
+            return await self._files.read(capsule, rest, generation, header("if-none-match"))
+        if path in {_FILES, _FILES + "/"}:
+            return await self._files.list(capsule, generation)
+        if path == _PEER or path.startswith(_PEER + "/"):
+            return await self._peer.redeem(
+                capsule,
+                path[len(_PEER) + 1 :],
+                generation,
+                audience=header("x-murmur-audience"),
+                if_none_match=header("if-none-match"),
+            )
+        raise RefusedError(_UNKNOWN)
+
+    def session_closed(self, session_id: str) -> None:
+        """Forget what belongs to a session that is over: its handles are void from now on."""
+        self.keys.drop(session_id)
+
+    async def aclose(self, within: float = 2.0) -> int:
+        """End the threads; return how many were still stuck in the file system `within` seconds later."""
+        return await self._pool.aclose(within)
