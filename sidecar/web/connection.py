@@ -69,7 +69,7 @@ class Connection(web.RequestHandler):
     )
 
     def __init__(self, server: HttpServer, guard: Guard) -> None:
-        limits = server.limits
+        limits = server.policy.limits
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -216,7 +216,7 @@ class TurnedAway(asyncio.Protocol):
             wire.abort()
             return
         turned_away.add(self)
-        answer = over_limit(self._server.limits.connections)
+        answer = over_limit(self._server.policy.limits.connections)
         loop = asyncio.get_running_loop()
         wire.write(b"".join((answer.head, date_line(int(time.time())), CLOSES, answer.body)))
         wire.write_eof()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import hdrs
@@ -61,11 +62,17 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+@lru_cache(maxsize=64)
+def _is_loopback_address(address: str) -> bool:
+    return is_loopback(address)
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What a listener lets in. `hosts` are `host` (any port) or `host:port`; `advertised` are hosts named on cards.
 
-    `section` is where the keys are in the configuration, for messages: `listen` or `desk`.
+    `origins` are further origins than a listener's own. `section` is where `allowed_hosts` stands in the
+    configuration, for messages: `listen` or `desk`.
     """
 
     section: str
@@ -83,7 +90,7 @@ class Guard:
         self._rules = rules
         self._strict = strict
         self._hosts = frozenset(_authorities((*rules.hosts, *rules.advertised)))
-        self._origins = frozenset(o for text in rules.origins if (o := parse_origin(text.rstrip("/"))))
+        self._origins = frozenset(parse_origin(o) or o.lower() for o in rules.origins)
         self._good: dict[str, Authority] = {}
 
     def check(self, headers: CIMultiDictProxy[str]) -> Refusal | None:
@@ -118,12 +125,14 @@ class Guard:
     def _check_origin(self, headers: CIMultiDictProxy[str]) -> Refusal | None:
         for text in headers.getall(hdrs.ORIGIN, ()):
             origin = parse_origin(text)
-            if origin is not None and (origin in self._origins or self._same(origin, headers[hdrs.HOST])):
+            if origin is not None and self._same(origin, headers[hdrs.HOST]):
+                continue
+            if text != "null" and (origin or text.lower()) in self._origins:
                 continue
             return refusal(
                 "origin_not_allowed",
                 f"The Origin {_shown(text)} is not allowed here; if its pages are meant to call this listener, "
-                f"add it to {self._rules.section}.allowed_origins.",
+                "add it to listen.allowed_origins.",
             )
         return None
 
@@ -144,7 +153,7 @@ class Guards:
 
     def of(self, address: str) -> Guard:
         """Return the guard of a listening address: beyond loopback `Host` is checked only if hosts are configured."""
-        return self._loopback if is_loopback(address) else self._elsewhere
+        return self._loopback if _is_loopback_address(address) else self._elsewhere
 
 
 def _authorities(texts: Iterable[str]) -> Iterable[Authority]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aiohttp.abc import AbstractStreamWriter
     from aiohttp.http import RawRequestMessage
 
-    from sidecar.web.guards import Guard, Guards
+    from sidecar.web.guards import Guards
 
     Handler = Callable[[web.BaseRequest], Awaitable[Wire | web.StreamResponse]]
     """Answers one request that the guard let through; may raise `RefusedError`."""
@@ -70,19 +70,24 @@ class RefusalLog:
         log.warning("request_refused", **fields)
 
 
+@dataclass(slots=True)
+class Policy:
+    """What the listeners of one owner have in common; the owner may set its fields anew, for connections to come."""
+
+    guards: Guards
+    limits: HttpLimits = field(default_factory=HttpLimits)
+    refusals: RefusalLog = field(default_factory=RefusalLog)
+
+
 class HttpServer(web.Server):
     """The server of one listener, on one or more sockets. `name` is what the log calls it."""
 
-    def __init__(
-        self, handle: Handler, *, name: str, guards: Guards, limits: HttpLimits, refusals: RefusalLog
-    ) -> None:
+    def __init__(self, handle: Handler, *, name: str, policy: Policy) -> None:
         super().__init__(self._answer, request_factory=self._request, handler_cancellation=True)
         self.name = name
-        self.limits = limits
+        self.policy = policy
         self.turned_away: set[TurnedAway] = set()
         self._handle = handle
-        self._guards = guards
-        self._refusals = refusals
         self._listening: tuple[asyncio.Server, ...] = ()
         self._gone: asyncio.Event | None = None
 
@@ -90,7 +95,7 @@ class HttpServer(web.Server):
         """Accept connections on bound sockets, which are the server's from here on."""
         loop = asyncio.get_running_loop()
         for sock in sockets:
-            accept = partial(self._accept, self._guards.of(sock.getsockname()[0]))
+            accept = partial(self._accept, sock.getsockname()[0])
             self._listening += (await loop.create_server(accept, sock=sock, backlog=BACKLOG),)
 
     def stop_accepting(self) -> None:
@@ -148,15 +153,15 @@ class HttpServer(web.Server):
         if self._gone is not None:
             self._gone.set()
 
-    def _accept(self, guard: Guard) -> asyncio.Protocol:
-        if len(self._connections) >= self.limits.connections:
+    def _accept(self, address: str) -> asyncio.Protocol:
+        if len(self._connections) >= self.policy.limits.connections:
             return TurnedAway(self)
-        return Connection(self, guard)
+        return Connection(self, self.policy.guards.of(address))
 
     def note_refusal(self, connection: Connection, refused: Refusal) -> None:
         """Have a refusal that its sender may not see logged, rarely enough."""
         peer = connection.peername
-        self._refusals.note(
+        self.policy.refusals.note(
             listener=self.name,
             code=refused.code,
             reason=refused.message,

@@ -1,0 +1,1 @@
+"""Cards: what a capsule says about itself, one pure module per view."""
