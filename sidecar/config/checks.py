@@ -1,0 +1,111 @@
+"""What keys say about each other: contradictions (errors), and what is legal but likely not meant (warnings)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from sidecar.config.hosts import WILDCARDS, address_of, is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sidecar.config.schema import Keys
+    from sidecar.config.quantities import PortRange
+
+CONTRADICTION = "E-CFG-005"
+EPHEMERAL = "W-CFG-006"
+CROWDED = "W-CFG-007"
+REACHABLE = "W-CFG-008"
+
+
+class Finding(NamedTuple):
+    """A finding at a key; codes with `W` are warnings."""
+
+    path: tuple[str | int, ...]
+    code: str
+    message: str
+
+
+def findings(keys: Keys, ephemeral: PortRange | None) -> Iterator[Finding]:
+    """Yield everything that is odd about keys which are fine one by one.
+
+    `ephemeral` are the ports that the kernel gives to outgoing connections (`net.ipv4.ip_local_port_range`).
+    """
+    yield from _roots(keys)
+    yield from _hosts(keys)
+    yield from _ports(keys)
+    if ephemeral is not None:
+        yield from _ephemeral(keys, ephemeral)
+    yield from _reachable(keys)
+
+
+def _roots(keys: Keys) -> Iterator[Finding]:
+    seen = set()
+    for index, root in enumerate(keys.roots):
+        if root.path in seen:
+            yield Finding(("roots", index, "path"), CONTRADICTION, f"the root {root.path} is listed twice")
+        seen.add(root.path)
+
+
+def _hosts(keys: Keys) -> Iterator[Finding]:
+    for wildcard in set(WILDCARDS) & set(keys.listen.hosts):
+        for index, host in enumerate(keys.listen.hosts):
+            if host != wildcard and _version(host) == _version(wildcard):
+                message = f"{wildcard} listens on {host} too; leave one of them out"
+                yield Finding(("listen", "host", index), CONTRADICTION, message)
+
+
+def _ports(keys: Keys) -> Iterator[Finding]:
+    desk, listen = keys.desk, keys.listen
+    same_host = any(_overlap(desk.host, host) for host in listen.hosts)
+    taken = {desk.port: "desk.port"} if desk.port and same_host else {}
+    for capsule_id, own in keys.capsules.items():
+        if own.port is None or own.disabled:
+            continue
+        other = taken.setdefault(own.port, f"capsules.{capsule_id}.port")
+        if other != f"capsules.{capsule_id}.port":
+            yield Finding(("capsules", capsule_id, "port"), CONTRADICTION, f"{own.port} is {other} already")
+    if same_host and desk.port in listen.ports:
+        message = (
+            f"{desk.port} lies within listen.ports ({listen.ports}): a capsule may find it taken, or take it"
+        )
+        yield Finding(("desk", "port"), CROWDED, message)
+
+
+def _ephemeral(keys: Keys, ephemeral: PortRange) -> Iterator[Finding]:
+    why = f"the kernel gives ports {ephemeral} to outgoing connections (net.ipv4.ip_local_port_range)"
+    if keys.listen.ports.overlaps(ephemeral):
+        message = f"{keys.listen.ports}: {why}, which may take a capsule's port while it is not bound"
+        yield Finding(("listen", "ports"), EPHEMERAL, message)
+    configured: list[tuple[tuple[str | int, ...], int]] = [(("desk", "port"), keys.desk.port)]
+    configured += [(("capsules", name, "port"), own.port or 0) for name, own in keys.capsules.items()]
+    for path, port in configured:
+        if port in ephemeral:
+            yield Finding(path, EPHEMERAL, f"{port}: {why}, which may take it while it is not bound")
+
+
+def _reachable(keys: Keys) -> Iterator[Finding]:
+    for index, host in enumerate(keys.listen.hosts):
+        if not is_loopback(host):
+            message = (
+                f"{host}: other hosts may reach the capsules' doors and files, which ask for no credentials"
+            )
+            yield Finding(("listen", "host", index), REACHABLE, message)
+    if keys.desk.auth == "none" and not is_loopback(keys.desk.host):
+        message = f"none: whoever reaches {keys.desk.host} may do what is the operator's; set it to token"
+        yield Finding(("desk", "auth"), REACHABLE, message)
+
+
+def _version(host: str) -> int:
+    address = address_of(host)
+    return 0 if address is None else address.version
+
+
+def _overlap(one: str, other: str) -> bool:
+    """Whether two listeners on these hosts and one port would get into each other's way."""
+    if one == other:
+        return True
+    for wildcard, host in ((one, other), (other, one)):
+        if wildcard in WILDCARDS and _version(host) in (0, _version(wildcard)):  # noqa:
+            return True
+    return is_loopback(one) and is_loopback(other) and 0 in (_version(one), _version(other))

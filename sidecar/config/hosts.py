@@ -1,0 +1,107 @@
+"""Names and addresses of hosts, values of the Host and the Origin header: checked, in their usual form. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Final
+
+from sidecar.config.quantities import LAST_PORT, quoted
+
+LONGEST_NAME: Final = 253
+"""Characters of a host name (RFC 1035 section 2.3.4, without the root)."""
+WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - known, not bound
+USUAL_PORTS: Final = {"http": ":80", "https": ":443"}
+"""What browsers leave out of an Origin (RFC 6454 section 6.2)."""
+
+_LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
+_AUTHORITY: Final = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>[0-9]{1,5}))?", re.ASCII)
+_ORIGIN: Final = re.compile(r"(?P<scheme>https?)://(?P<authority>[^/?#@\s]+)(?P<rest>[/?#].*)?", re.ASCII)
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def address_of(host: str) -> Address | None:
+    """Return the address that a host is, None for a name."""
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host or address is this machine's own, by its name alone: other names are not looked up."""
+    address = address_of(host)
+    if address is not None:
+        return address.is_loopback
+    name = host.removesuffix(".")
+    return name == "localhost" or name.endswith(".localhost")
+
+
+def parse_host(text: str) -> str:
+    """Return a host name or an address, without a port, in its usual form: lower case, no brackets.
+
+    Raises ValueError with what to write instead.
+    """
+    if "://" in text or re.fullmatch(r"[^:]+:[0-9]*|\[.*\]:[0-9]*", text, re.ASCII):
+        raise ValueError(f"{quoted(text)}: write the host alone, without scheme and port")
+    return _host(text)
+
+
+def _host(text: str) -> str:
+    address = address_of(text[1:-1] if text.startswith("[") and text.endswith("]") else text)
+    if address is not None:
+        return str(address)
+    name = text.lower()
+    labels = name.removesuffix(".").split(".")
+    plain = all(_LABEL.fullmatch(label) for label in labels) and len(name) <= LONGEST_NAME
+    if not plain or labels[-1].isdigit():
+        raise ValueError(f"{quoted(text)} is neither a host name nor an address")
+    return name
+
+
+def parse_advertised(text: str) -> str:
+    """Return the host that cards name: one that a client can connect to.
+
+    Raises ValueError with what to write instead.
+    """
+    found = parse_host(text)
+    if found in WILDCARDS:
+        raise ValueError(
+            f"{found} is no address to connect to; write the name by which clients reach this host"
+        )
+    return found
+
+
+def parse_allowed(text: str) -> str:
+    """Return a value of the Host header as clients send it: `name`, `name:8080`, `[::1]`, `[::1]:8080`.
+
+    Raises ValueError with what to write instead.
+    """
+    match = _AUTHORITY.fullmatch(text)
+    found = _host(match["host"] if match else text)
+    if ":" in found:
+        found = f"[{found}]"
+    if match is None or match["port"] is None:
+        return found
+    port = int(match["port"])
+    if not 1 <= port <= LAST_PORT:
+        raise ValueError(f"{match['port']} is no port: they go from 1 to {LAST_PORT}")
+    return f"{found}:{port}"
+
+
+def parse_origin(text: str) -> str:
+    """Return a value of the Origin header as browsers send it: scheme, host, and the port where it is unusual.
+
+    Raises ValueError with what to write instead.
+    """
+    match = _ORIGIN.fullmatch(text.lower())
+    if match is None:
+        raise ValueError(
+            f"{quoted(text)} is no origin; write it like https://example.org or http://localhost:3000"
+        )
+    start = f"{match['scheme']}://{match['authority']}"
+    if match["rest"]:
+        raise ValueError(f"{quoted(text)}: write the origin without a path, {start}")
+    authority = parse_allowed(match["authority"])
+    return f"{match['scheme']}://{authority.removesuffix(USUAL_PORTS[match['scheme']])}"

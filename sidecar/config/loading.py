@@ -1,0 +1,178 @@
+"""File, environment and flags → Config, or every problem with its place."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from sidecar.config import environment
+from sidecar.config.checks import findings
+from sidecar.config.problems import Sources
+from sidecar.config.quantities import PortRange, parse_ports
+from sidecar.config.schema import Config, Keys
+from sidecar.config.values import Bases, Given
+from sidecar.errors import InputError, Problem, Severity
+from sidecar.yamlfile import Document, YamlError, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sidecar.config.environment import Overlay
+
+UNREADABLE: Final = "E-CFG-001"
+MALFORMED: Final = "E-CFG-002"
+MAX_BYTES: Final = 1 << 20
+LOCAL_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+NOTHING: Final = (
+    "no configuration: name its file with --config FILE (or SIDECAR_CONFIG; `sidecar init` writes one), "
+    "or where capsules are with --root DIR"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What the command line says over everything else. Relative paths start at the current directory."""
+
+    roots: tuple[str, ...] = ()
+    state: str | None = None
+
+
+def load(
+    path: str | None,
+    flags: Flags,
+    environ: Mapping[str, str],
+    *,
+    cwd: str | None = None,
+    ephemeral: PortRange | None = None,
+) -> Config:
+    """Read the configuration: flag, then environment, then file, then default.
+
+    `path` is what `--config` names; without one, `SIDECAR_CONFIG` does. No file is looked for by itself: where none
+    is named there must be a root among the flags. `cwd` is where relative paths of flags and environment start (the
+    current directory by default). `ephemeral` are the ports that the kernel hands out itself; see `ephemeral_ports`.
+    Raises InputError with all problems, in file order, those of the environment and the flags last.
+    """
+    named = path if path is not None else environ.get(environment.CONFIG) or None
+    if named is None and not flags.roots:
+        raise InputError(NOTHING)
+    here = cwd if cwd is not None else _cwd(environ)
+    data = None if named is None else _read(os.path.join(here, named), named)  # noqa: PTH118 - text, kept as such
+    return build(data, named, flags, environ, cwd=here, ephemeral=ephemeral)
+
+
+def build(
+    data: bytes | None,
+    file: str | None,
+    flags: Flags,
+    environ: Mapping[str, str],
+    *,
+    cwd: str,
+    ephemeral: PortRange | None = None,
+) -> Config:
+    """Do what `load` does with a file's bytes (None: no file) in hand; looks at no file itself."""
+    source = None if file is None else os.path.normpath(os.path.join(cwd, file))  # noqa: PTH118 - likewise
+    bases = Bases(os.path.dirname(source) if source else cwd, cwd, environ.get("HOME"))  # noqa: PTH120 - likewise
+    document = None if data is None or file is None else _parse(data, file)
+    over = _overlay(flags, environ)
+    sources = Sources(file, document, over.names)
+    problems = list(over.problems)
+    raw = {} if document is None else document.value
+    merged = _merged(raw if isinstance(raw, dict) else {}, over)
+    if document is not None:
+        problems += [*document.refused, *sources.of_file(_errors(raw, bases))]
+    problems += sources.of_overlay(_errors(_merged({}, over), bases))
+    if _wrong(problems):
+        raise _refusal(problems, file)
+    merged.setdefault("roots", [{"path": "./capsules"}])
+    keys = Keys.model_validate(merged, context=bases, by_alias=True, by_name=False)
+    problems += [sources.problem(f.path, f.code, f.message) for f in findings(keys, ephemeral)]
+    if _wrong(problems):
+        raise _refusal(problems, file)
+    found = {name: getattr(keys, name) for name in Keys.model_fields}
+    return Config(**found, source=source, warnings=tuple(_in_order(problems)))
+
+
+def ephemeral_ports() -> PortRange | None:
+    """Return the ports that the kernel gives to outgoing connections; None where it does not say."""
+    try:
+        first, last = LOCAL_PORTS.read_text(encoding="ascii").split()
+        return parse_ports(f"{first}-{last}")
+    except (OSError, ValueError):
+        return None
+
+
+def _cwd(environ: Mapping[str, str]) -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109 - text, kept as such
+    except FileNotFoundError:
+        return environ.get("PWD") or "/"  # it was removed under us; what is named absolutely still works
+
+
+def _read(path: str, shown: str) -> bytes:
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - likewise
+            return file.read(MAX_BYTES + 1)
+    except OSError as error:
+        hint = "; `sidecar init` writes one" if isinstance(error, FileNotFoundError) else ""
+        message = f"cannot be read: {error.strerror}{hint}"
+        raise _refusal([Problem(shown, 0, 0, UNREADABLE, "", message)], shown) from None
+
+
+def _parse(data: bytes, file: str) -> Document:
+    try:
+        document = parse(data, file=file, code=MALFORMED, max_bytes=MAX_BYTES)
+    except YamlError as error:
+        raise _refusal(error.problems, file) from None
+    if document.value is None:
+        message = "is empty; name at least the roots, or write {} where every default is wanted"
+        raise _refusal([Problem(file, 0, 0, MALFORMED, "", message)], file)
+    return document
+
+
+def _overlay(flags: Flags, environ: Mapping[str, str]) -> Overlay:
+    over = environment.read(environ)
+    values: dict[tuple[str | int, ...], Any] = dict(over.values)
+    names = dict(over.names)
+    if flags.state is not None:
+        values["state",], names["state",] = Given(flags.state), "--state"
+    if flags.roots:
+        values["roots",], names["roots",] = [{"path": Given(root)} for root in flags.roots], "--root"
+    return over._replace(values=values, names=names)
+
+
+def _merged(raw: dict[Any, Any], over: Overlay) -> dict[Any, Any]:
+    """Lay the overlay's values over those of a file, which stay as they are."""
+    result = dict(raw)
+    for path, value in over.values.items():
+        block = result
+        for part in path[:-1]:
+            below = block.get(part)
+            block[part] = block = dict(below) if isinstance(below, dict) else {}
+        block[path[-1]] = value
+    return result
+
+
+def _errors(raw: object, bases: Bases) -> list[Any]:
+    try:
+        Keys.model_validate(raw, context=bases, by_alias=True, by_name=False)
+    except ValidationError as error:
+        return error.errors(include_url=False)
+    return []
+
+
+def _wrong(problems: Iterable[Problem]) -> bool:
+    return any(p.severity is Severity.ERROR for p in problems)
+
+
+def _in_order(problems: Iterable[Problem]) -> list[Problem]:
+    return sorted(problems, key=lambda p: (p.file in environment.OUTSIDE, p.line, p.column))
+
+
+def _refusal(problems: Iterable[Problem], file: str | None) -> InputError:
+    found = _in_order(problems)
+    count = sum(p.severity is Severity.ERROR for p in found)
+    return InputError(f"{file or 'the configuration'} has {count} error{'s' if count > 1 else ''}", found)

@@ -1,0 +1,223 @@
+"""What pydantic and the checks found → problems with their place, in words that say what to write instead.
+
+| Code | When |
+|---|---|
+| `E-CFG-001` | the file cannot be read |
+| `E-CFG-002` | not YAML, not a mapping, a key twice, or a value of the wrong type |
+| `E-CFG-003` | an unknown key |
+| `E-CFG-004` | a value that is not allowed, or a missing one |
+| `E-CFG-005` | two keys contradict each other |
+| `W-CFG-006` | a port within the range that the kernel gives to outgoing connections |
+| `W-CFG-007` | the desk's port within the range of the capsules' ports |
+| `W-CFG-008` | reachable from other hosts without credentials |
+| `W-CFG-009` | a name in the environment that looks meant, but sets nothing |
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
+
+from sidecar.config.environment import FLAGS, WHERE
+from sidecar.config.quantities import quoted
+from sidecar.config.schema import Block, Keys
+from sidecar.config.values import NOT_ALLOWED, WRONG_TYPE
+from sidecar.errors import Problem, Severity
+from sidecar.yamlfile import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from sidecar.yamlfile import Document
+
+TYPE: Final = "E-CFG-002"
+UNKNOWN: Final = "E-CFG-003"
+VALUE: Final = "E-CFG-004"
+OF_KEY: Final = "[key]"
+
+Path = tuple[Any, ...]
+
+
+class Sources:
+    """Knows where each value came from: a place in the file, a variable, a flag, or nowhere (a default)."""
+
+    def __init__(self, file: str | None, document: Document | None, names: Mapping[Path, str]) -> None:
+        self._file = file
+        self._document = document
+        self._names = names
+
+    def of_file(self, errors: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
+        """Yield the problems of the file alone, from what pydantic says of it; one per place."""
+        document = self._document
+        if document is None:
+            return
+        seen = set()
+        for error in errors:
+            path, at_key = _in_document(error["loc"], document.value)
+            at_key = at_key or error["type"] == "extra_forbidden"
+            if (path, at_key) in seen:
+                continue
+            seen.add((path, at_key))
+            code, message = explain(error, _Spelt(document, path, at_key=at_key))
+            yield self._at(path, code, message, at_key=at_key)
+        for path, number in _integers(document.value) if document.odd_integers else ():
+            spelt = document.source(path)
+            if (path, False) not in seen and not re.fullmatch("[-+]?(?:0|[1-9][0-9]*)", spelt, re.ASCII):
+                plain = re.sub("^([-+]?)0+(?=[0-9])", r"\1", spelt)
+                write = plain if plain.isdecimal() else str(number)
+                yield self._at(path, TYPE, f"YAML reads {spelt} as {number}; write {write}")
+
+    def of_overlay(self, errors: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
+        """Yield the problems of what flags and the environment say."""
+        for error in errors:
+            path = tuple(part for part in error["loc"] if part != OF_KEY)
+            name = self._name(path) or next((n for p, n in self._names.items() if p[: len(path)] == path), "")
+            yield Problem(_where(name), 0, 0, *_swap(explain(error, None), name))
+
+    def problem(self, path: Path, code: str, message: str) -> Problem:
+        """Make a problem or, by its code, a warning at a key, wherever its value came from."""
+        severity = Severity.WARNING if code.startswith("W") else Severity.ERROR
+        if name := self._name(path):
+            return Problem(_where(name), 0, 0, code, name, message, severity)
+        if self._document is not None:
+            path, _ = _in_document(path, self._document.value)
+            return self._at(path, code, message, severity)
+        return Problem("defaults", 0, 0, code, dotted(path), message, severity)
+
+    def _at(
+        self,
+        path: Path,
+        code: str,
+        message: str,
+        severity: Severity = Severity.ERROR,
+        *,
+        at_key: bool = False,
+    ) -> Problem:
+        document = self._document
+        line, column = document.place(path, key=at_key) if document is not None else (0, 0)
+        return Problem(self._file or "", line, column, code, dotted(path), message, severity)
+
+    def _name(self, path: Path) -> str:
+        """Return the variable or flag that gave the value at a path, or one above it."""
+        return next((self._names[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self._names), "")
+
+
+class _Spelt:
+    """How a value (or key) of the file is spelt, and what YAML made of it."""
+
+    def __init__(self, document: Document, path: Path, *, at_key: bool) -> None:
+        self.source = document.source(path, key=at_key)
+        self.value = path[-1] if at_key and path else _value_at(document.value, path)
+
+    def hint(self) -> str:
+        """Say what to quote, where YAML made something else of a word that was meant as text."""
+        if isinstance(self.value, str | list | dict):
+            return ""
+        if self.value is None:
+            return "; it is blank here"
+        return f'; YAML reads {self.source} as {_kind(self.value)}: quote it, "{self.source}"'
+
+
+def explain(error: Mapping[str, Any], spelt: _Spelt | None) -> tuple[str, str]:
+    """Return code and message of one of pydantic's errors."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind == NOT_ALLOWED:
+        return VALUE, context["text"]
+    if kind == WRONG_TYPE:
+        expected = context["expected"]
+        return TYPE, f"must be {expected}" + (spelt.hint() if spelt is not None and context["text"] else "")
+    if kind == "extra_forbidden":
+        return UNKNOWN, _unknown(error["loc"])
+    if kind == "missing":
+        return VALUE, "is missing"
+    if kind in ("literal_error", "enum"):
+        words = re.findall("'([^']*)'", context["expected"])
+        near = nearest(error["input"], words) if isinstance(error["input"], str) else None
+        shown = quoted(spelt.source if spelt is not None else error["input"])
+        return VALUE, f"{shown} is none of {', '.join(words)}" + (f"; did you mean {near}?" if near else "")
+    if error["loc"][-1:] == (OF_KEY,) or kind == "invalid_key":
+        return TYPE, "keys are text" + (spelt.hint() if spelt is not None else "")
+    if kind == "tuple_type":
+        return TYPE, "must be a list" + (
+            f"; write [{spelt.source}]" if spelt and isinstance(spelt.value, str) else ""
+        )
+    known = ", ".join(keys_at(error["loc"]))
+    return TYPE, "must be a block of keys" + (f": {known}" if known else "")
+
+
+def keys_at(path: Sequence[Any]) -> tuple[str, ...]:
+    """Return the keys of the block at a path, as they are written; none where there is no block."""
+    block: Any = Keys
+    for part in path:
+        if isinstance(block, type) and issubclass(block, Block):
+            fields = {field.alias or name: field for name, field in block.model_fields.items()}
+            block = fields[part].annotation if part in fields else None
+        else:
+            block = next((a for a in get_args(block) if isinstance(a, type) and issubclass(a, Block)), None)
+    if isinstance(block, type) and get_origin(block) is None and issubclass(block, Block):
+        return tuple(field.alias or name for name, field in block.model_fields.items())
+    return ()
+
+
+def _unknown(path: Sequence[Any]) -> str:
+    known = keys_at(path[:-1])
+    near = nearest(str(path[-1]), known)
+    return "unknown key; " + (f"did you mean {near}?" if near else f"known here: {', '.join(known)}")
+
+
+def dotted(path: Path) -> str:
+    """Return a path as messages show it: `roots[0].path`."""
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+
+
+def _in_document(loc: Sequence[Any], value: object) -> tuple[Path, bool]:
+    """Return the part of a location that the file has, and whether the key is meant."""
+    path: Path = ()
+    for part in loc:
+        if part == OF_KEY:
+            return path, True
+        below = isinstance(value, dict) and part in value
+        listed = isinstance(value, list) and isinstance(part, int) and part < len(value)
+        if not below and not listed:
+            named = isinstance(part, str) and isinstance(value, dict)
+            return ((*path, part), False) if named else (path, False)
+        value = value[part]  # type: ignore[index]  # a dict or a list, as just found
+        path = (*path, part)
+    return path, False
+
+
+def _value_at(value: Any, path: Path) -> Any:
+    for part in path:
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
+            return {}
+    return value
+
+
+def _integers(value: object, path: Path = ()) -> Iterator[tuple[Path, int]]:
+    if isinstance(value, dict):
+        for key, below in value.items():
+            yield from _integers(below, (*path, key))
+    elif isinstance(value, list):
+        for index, below in enumerate(value):
+            yield from _integers(below, (*path, index))
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield path, value
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    return f"a {type(value).__name__}"
+
+
+def _where(name: str) -> str:
+    return FLAGS if name.startswith("--") else WHERE
+
+
+def _swap(found: tuple[str, str], name: str) -> tuple[str, str, str]:
+    code, message = found
+    return code, name, message

@@ -1,0 +1,270 @@
+"""The types of the configuration's values: how each is checked, and how the JSON Schema describes it.
+
+Values from a file are checked by their YAML type. `Given` text, from the environment or the command line, is still
+to be typed: `7410` is a number and `true` a flag there. Code that builds a configuration itself passes plain Python
+values (seconds, bytes, absolute paths), which are taken as they are.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from sidecar.config import hosts, quantities
+from sidecar.config.quantities import LAST_PORT, PortRange, quoted
+from sidecar.yamlfile import nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WRONG_TYPE: Final = "wrong_type"
+NOT_ALLOWED: Final = "not_allowed"
+FLAGS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+PLACEHOLDERS: Final = ("id", "session_id")
+
+_DIGITS: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
+_ID: Final = re.compile(r"[a-z0-9._~-]{1,129}", re.ASCII)
+_MEDIA_TYPE: Final = re.compile(r"[\w!#$&^.+-]{1,127}/[\w!#$&^.+*-]{1,127}", re.ASCII)
+_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+
+
+class Given(str):
+    """Text from the environment or the command line: not typed yet; its relative paths start at the cwd."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bases:
+    """Where relative paths start: those of the file, those of flags and environment; and what `~` means."""
+
+    file: str
+    outside: str
+    home: str | None = None
+
+
+def wrong_type(expected: str, *, text: bool = False) -> PydanticCustomError:
+    """Return the error of a value of another type than the key has; `text` where quoting may mend it."""
+    return PydanticCustomError(WRONG_TYPE, "must be {expected}", {"expected": expected, "text": text})
+
+
+def not_allowed(text: str) -> PydanticCustomError:
+    """Return the error of a value of the right type that cannot be used."""
+    return PydanticCustomError(NOT_ALLOWED, "{text}", {"text": text})
+
+
+def _text(value: object, expected: str) -> str:
+    if not isinstance(value, str):
+        raise wrong_type(expected, text=True)
+    if "\0" in value:
+        raise not_allowed("holds a NUL character")
+    return str(value)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def text(parse: Callable[[str], Any], expected: str) -> Callable[[object], Any]:
+    """Make the reader of a text from a parser that raises ValueError."""
+
+    def read(value: object) -> Any:
+        try:
+            return parse(_text(value, expected))
+        except PydanticCustomError:
+            raise
+        except ValueError as error:
+            raise not_allowed(str(error)) from None
+
+    return read
+
+
+def duration(least: float = 0.0) -> Callable[[Any, ValidationInfo], float]:
+    """Make the reader of a duration of at least so many seconds."""
+    parse = text(quantities.parse_duration, "a duration, such as 2s")
+
+    def read(value: Any, info: ValidationInfo) -> float:
+        if _is_number(value) and info.context is not None:
+            raise wrong_type(f"a duration with its unit; write {value}s")
+        seconds = float(value if _is_number(value) else parse(value))
+        if seconds < least:
+            raise not_allowed(f"must be at least {quantities.written_duration(least)}")
+        return seconds
+
+    return read
+
+
+def size(value: object) -> int:
+    """Read a size of at least one byte; a plain number is bytes."""
+    if isinstance(value, str):
+        value = text(quantities.parse_size, "")(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise wrong_type("a size, such as 1MiB")
+    if value < 1:
+        raise not_allowed("must be at least one byte")
+    return value
+
+
+def whole(least: int, most: int | None = None) -> Callable[[object], int]:
+    """Make the reader of a whole number within bounds."""
+
+    def read(value: object) -> int:
+        if isinstance(value, Given) and _DIGITS.fullmatch(value):
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise wrong_type("a whole number")
+        if value < least or (most is not None and value > most):
+            raise not_allowed(f"must be {f'at least {least}' if most is None else f'from {least} to {most}'}")
+        return value
+
+    return read
+
+
+def flag(value: object) -> bool:
+    """Read `true` or `false`."""
+    if isinstance(value, Given):
+        value = FLAGS.get(value.lower(), value)
+    if not isinstance(value, bool):
+        raise wrong_type("true or false")
+    return value
+
+
+def port_range(value: object) -> PortRange:
+    """Read `24000-31999`, or one port."""
+    if isinstance(value, PortRange):
+        return value
+    written = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    found: PortRange = text(quantities.parse_ports, "a range of ports, such as 24000-31999")(written)
+    return found
+
+
+def path(value: object, info: ValidationInfo) -> str:
+    """Read a path: `~` expanded, made absolute where it comes from a file, the environment or a flag."""
+    written = _text(value, "a path")
+    if not written.strip():
+        raise not_allowed("is blank")
+    bases = info.context
+    if not isinstance(bases, Bases):
+        return written
+    base = bases.outside if isinstance(value, Given) else bases.file
+    return os.path.normpath(os.path.join(base, _expanded(written, bases.home)))  # noqa: PTH118 - text, kept as such
+
+
+def _expanded(written: str, home: str | None) -> str:
+    if not written.startswith("~"):
+        return written
+    head, slash, rest = written.partition("/")
+    found = home if head == "~" and home else os.path.expanduser(head)  # noqa: PTH111 - says nothing where it fails
+    if found == head:
+        raise not_allowed(f"no home directory is known for {head}; write ./{written} for a file of that name")
+    return found + slash + rest
+
+
+def workspace(value: object, info: ValidationInfo) -> str:
+    """Read a workspace: a path relative to the capsule's directory, in which `{id}` and `{session_id}` may stand."""
+    written = _text(value, "a path relative to the capsule's directory")
+    if not written.strip():
+        raise not_allowed("is blank; write . for the capsule's own directory")
+    for word in _PLACEHOLDER.findall(written):
+        if word not in PLACEHOLDERS:
+            near = nearest(word, PLACEHOLDERS)
+            hint = f"did you mean {{{near}}}?" if near else "there are {id} and {session_id}"
+            raise not_allowed(f"{{{word}}} is unknown; {hint}")
+    if set("{}") & set(_PLACEHOLDER.sub("", written)):
+        raise not_allowed(f"{quoted(written)} holds an unpaired brace")
+    return _expanded(written, info.context.home) if isinstance(info.context, Bases) else written
+
+
+def _capsule_id(written: str) -> str:
+    if _ID.fullmatch(written):
+        return written
+    slug = re.sub(r"[^a-z0-9._~-]+", "-", written.lower()).strip("-")[:129]
+    hint = f"; did you mean {slug}?" if slug else ""
+    raise ValueError(
+        f"no capsule has the id {quoted(written)}: 1 to 129 of a-z, 0-9, `.`, `_`, `-`, `~`{hint}"
+    )
+
+
+def _media_type(written: str) -> str:
+    if _MEDIA_TYPE.fullmatch(written) is None:
+        raise ValueError(f"{quoted(written)} is no media type; write it like text/plain")
+    return written.lower()
+
+
+def one_or_more(value: object) -> object:
+    """Take a single text for a list of one."""
+    return (value,) if isinstance(value, str) else value
+
+
+def _no_twins(values: tuple[str, ...]) -> tuple[str, ...]:
+    for index, value in enumerate(values):
+        if value in values[:index]:
+            raise not_allowed(f"names {value} twice")
+    return values
+
+
+def _filled(values: tuple[str, ...]) -> tuple[str, ...]:
+    if not values:
+        raise not_allowed("is empty; leave the key out for the default")
+    return values
+
+
+def _integer(least: int, most: int | None = None) -> WithJsonSchema:
+    bounds = {"minimum": least} if most is None else {"minimum": least, "maximum": most}
+    return WithJsonSchema({"type": "integer", **bounds})
+
+
+_SOME_TEXT: Final = {"type": "string", "minLength": 1}
+_DURATION: Final = WithJsonSchema({"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"})
+_SIZE: Final = WithJsonSchema(
+    {"type": ["string", "integer"], "minimum": 1, "pattern": "^[0-9]+(KiB|MiB|GiB)?$"}
+)
+_PORTS: Final = WithJsonSchema({"type": ["string", "integer"], "pattern": "^[0-9]+(-[0-9]+)?$"})
+_HOSTS: Final = WithJsonSchema(
+    {"type": ["string", "array"], "items": _SOME_TEXT, "minLength": 1, "minItems": 1, "uniqueItems": True}
+)
+_ORIGIN: Final = WithJsonSchema({"type": "string", "pattern": "^https?://[^/?#@]+$"})
+_ID_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": "^[a-z0-9._~-]{1,129}$"})
+_NAMED: Final = "a host name or address"
+
+Seconds: TypeAlias = Annotated[float, PlainValidator(duration()), _DURATION]
+SomeSeconds: TypeAlias = Annotated[float, PlainValidator(duration(0.01)), _DURATION]
+Bytes: TypeAlias = Annotated[int, PlainValidator(size), _SIZE]
+Count: TypeAlias = Annotated[int, PlainValidator(whole(1)), _integer(1)]
+Depth: TypeAlias = Annotated[int, PlainValidator(whole(0)), _integer(0)]
+Port: TypeAlias = Annotated[int, PlainValidator(whole(1, LAST_PORT)), _integer(1, LAST_PORT)]
+PortOrAny: TypeAlias = Annotated[int, PlainValidator(whole(0, LAST_PORT)), _integer(0, LAST_PORT)]
+Ports: TypeAlias = Annotated[PortRange, PlainValidator(port_range), _PORTS]
+Flag: TypeAlias = Annotated[bool, PlainValidator(flag), WithJsonSchema({"type": "boolean"})]
+Host: TypeAlias = Annotated[str, PlainValidator(text(hosts.parse_host, _NAMED)), WithJsonSchema(_SOME_TEXT)]
+Hosts: TypeAlias = Annotated[
+    tuple[Host, ...], BeforeValidator(one_or_more), AfterValidator(_filled), AfterValidator(_no_twins), _HOSTS
+]
+AdvertisedHost: TypeAlias = Annotated[
+    str, PlainValidator(text(hosts.parse_advertised, _NAMED)), WithJsonSchema(_SOME_TEXT)
+]
+AllowedHost: TypeAlias = Annotated[
+    str,
+    PlainValidator(text(hosts.parse_allowed, f"{_NAMED}, with or without a port")),
+    WithJsonSchema(_SOME_TEXT),
+]
+Origin: TypeAlias = Annotated[
+    str, PlainValidator(text(hosts.parse_origin, "an origin, such as https://example.org")), _ORIGIN
+]
+Path: TypeAlias = Annotated[str, PlainValidator(path), WithJsonSchema(_SOME_TEXT)]
+Workspace: TypeAlias = Annotated[str, PlainValidator(workspace), WithJsonSchema(_SOME_TEXT)]
+CapsuleId: TypeAlias = Annotated[str, PlainValidator(text(_capsule_id, "a capsule's id")), _ID_SCHEMA]
+MediaType: TypeAlias = Annotated[
+    str, PlainValidator(text(_media_type, "a media type, such as text/plain")), WithJsonSchema(_SOME_TEXT)
+]
+MediaTypes: TypeAlias = Annotated[
+    tuple[MediaType, ...],
+    AfterValidator(_filled),
+    AfterValidator(_no_twins),
+    Field(json_schema_extra={"minItems": 1, "uniqueItems": True}),
+]
