@@ -39,7 +39,9 @@ DESK_PATHS: Final = frozenset(
     {"/healthz", "/readyz", "/metrics", "/api/capsules", "/api/capsules/{id}", "/api/reload"}
 )
 RPC_CODES: Final = frozenset({"-32700", "-32600", "-32601", "-32602", "-32603", "-32001"})
-OUTCOMES: Final = frozenset({"ok", "not_modified", "rejected", "stream", "closed", *STATUS_OF, *RPC_CODES})
+OUTCOMES: Final = frozenset(
+    {"ok", "not_modified", "rejected", "stream", "closed", "config_refused", *STATUS_OF, *RPC_CODES}
+)
 """`ok`, what else an answer may be, the code of a refusal, or the code of a JSON-RPC error."""
 TASK_STATES: Final = ("submitted", "working", "input-required", "completed", "failed", "rejected", "canceled")
 RELOADS: Final = ("applied", "unchanged", "refused")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,45 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from sidecar.model import CapsuleState, CapsuleStatus, ConfigStatus, LastError, RootStatus
 from sidecar.ops import metrics
 from sidecar.ops.metrics import Counters, Metrics, exposition
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from tests.support.view import Shown
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
-@dataclass
-class Registry:
-    """A registry as the desk sees one."""
-
-    rows: Sequence[CapsuleStatus] = ()
-    places: Sequence[RootStatus] = ()
-    settings: ConfigStatus = field(default_factory=lambda: ConfigStatus(None, 1700000000.0))
-
-    def capsules(self) -> Sequence[CapsuleStatus]:
-        """Return the rows."""
-        return self.rows
-
-    def roots(self) -> Sequence[RootStatus]:
-        """Return the roots."""
-        return self.places
-
-    def config(self) -> ConfigStatus:
-        """Return the configuration."""
-        return self.settings
-
-    def ready(self) -> bool:
-        """Say that it is ready."""
-        return True
-
-    def detail(self) -> Mapping[str, Any]:
-        """Return nothing."""
-        return {}
-
-
-def scrape(counts: Metrics, view: Registry | None = None, *, open_streams: int = 0) -> dict[str, float]:
+def scrape(counts: Metrics, view: Shown | None = None, *, open_streams: int = 0) -> dict[str, float]:
     """Return every sample of a scrape, as Prometheus' own parser reads it, keyed `name{label="value",…}`."""
-    text = exposition(counts.snapshot(view or Registry(), open_streams=open_streams)).decode()
+    text = exposition(counts.snapshot(view or Shown(), open_streams=open_streams)).decode()
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -143,7 +110,7 @@ def test_states_are_shown_with_their_zeros() -> None:
     counts.reload("refused")
     counts.reload("odd")
     bad = LastError(1.0, "no")
-    view = Registry(rows, [RootStatus("/c"), RootStatus("/d", bad)], ConfigStatus("/f", 5.0, bad))
+    view = Shown(rows, [RootStatus("/c"), RootStatus("/d", bad)], ConfigStatus("/f", 5.0, bad))
     found = scrape(counts, view, open_streams=4)
     assert found['sidecar_capsules{state="serving"}'] == 1
     assert found['sidecar_capsules{state="unbound"}'] == 0
@@ -175,7 +142,7 @@ def test_a_snapshot_stays_as_it_was_while_counting_goes_on() -> None:
     counts = Metrics("0.1")
     counts.capsule("a").request("card", "ok")
     counts.desk_request("/metrics", "ok")
-    snapshot = counts.snapshot(Registry())
+    snapshot = counts.snapshot(Shown())
     before = exposition(snapshot)
     counts.capsule("a").request("card", "ok")
     counts.desk_request("/metrics", "ok")

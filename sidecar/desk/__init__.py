@@ -1,0 +1,1 @@
+"""The one listener for the registry as a whole."""

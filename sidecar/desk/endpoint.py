@@ -1,0 +1,175 @@
+"""A request on the desk: whose it is, what it asks for, and the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import operator
+from bisect import bisect_left
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
+
+from aiohttp import hdrs
+
+from sidecar.desk import api
+from sidecar.errors import RefusedError, refusal
+from sidecar.model import Answer
+from sidecar.ops.metrics import CONTENT_TYPE, exposition
+from sidecar.web.answers import Wire, etag_matches, json_answer, wire
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aiohttp import web
+
+    from sidecar.desk.access import Access
+    from sidecar.model import CapsuleStatus, ConfigStatus, RegistryView, RootStatus
+    from sidecar.ops.metrics import Metrics
+
+    Shown = tuple[tuple[CapsuleStatus, ...], ConfigStatus, tuple[RootStatus, ...]]
+    Action = Callable[[web.BaseRequest], Awaitable[Answer]]
+
+HEALTHY: Final = json_answer({"status": "ok"}, api.UNCACHED)
+OPERATORS: Final = "/api"
+"""Everything at and below this path is the operator's."""
+READ: Final = (hdrs.METH_GET, hdrs.METH_HEAD)
+CAPSULE: Final = "/api/capsules/{id}"
+OUTCOMES: Final = {200: "ok", 304: "not_modified", 422: "config_refused", 503: "unavailable"}
+
+
+class Desk:
+    """The handler of the desk's listener; give `handle` to an `HttpServer`, and call `close` at the end.
+
+    `reload` makes the daemon read its configuration again and waits for the outcome: a client that leaves cancels
+    the waiting, so it must not be the reload itself that runs in it. `open_streams` counts streams for the metrics.
+    Big documents are written by a thread of the desk's own, so that a scrape of thousands of capsules stalls no door.
+    """
+
+    def __init__(
+        self,
+        *,
+        view: RegistryView,
+        access: Access,
+        open_metrics: bool,
+        metrics: Metrics,
+        open_streams: Callable[[], int],
+        reload: Callable[[], Awaitable[api.ReloadResult]],
+    ) -> None:
+        self._view = view
+        self._access = access
+        self._open_metrics = open_metrics
+        self._metrics = metrics
+        self._open_streams = open_streams
+        self._reload = reload
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="desk")
+        self._scrape: asyncio.Future[bytes] | None = None
+        self._written: tuple[Shown, tuple[str, Answer]] | None = None
+        self._paths: dict[str, tuple[tuple[str, ...], Action]] = {
+            "/healthz": (READ, self._healthz),
+            "/readyz": (READ, self._readyz),
+            "/metrics": (READ, self._scraped),
+            "/api/capsules": (READ, self._capsules),
+            CAPSULE: (READ, self._capsule),
+            "/api/reload": ((hdrs.METH_POST,), self._reloaded),
+        }
+
+    def reconfigure(self, *, access: Access, open_metrics: bool) -> None:
+        """Take over what a reload changed, for the requests to come."""
+        self._access = access
+        self._open_metrics = open_metrics
+
+    def close(self) -> None:
+        """End the desk's thread; call it once its listener is gone."""
+        self._writer.shutdown(wait=True, cancel_futures=True)
+
+    async def handle(self, request: web.BaseRequest) -> Wire:
+        """Answer one request that the guard let through; raises RefusedError for a refusal.
+
+        On operator's paths the credentials come first, so that a stranger learns nothing of what is there.
+        """
+        path = request.raw_path.partition("?")[0]
+        template = CAPSULE if path.startswith("/api/capsules/") else path
+        try:
+            answer = await self._action(request, path, template)(request)
+        except RefusedError as error:
+            self._metrics.desk_request(template, error.refusal.code)
+            raise
+        self._metrics.desk_request(template, OUTCOMES.get(answer.status, "other"))
+        return wire(answer)
+
+    def _action(self, request: web.BaseRequest, path: str, template: str) -> Action:
+        if self._is_operators(path):
+            self._access.require(request.headers)
+        if template not in self._paths:
+            raise RefusedError(refusal("not_found", "There is nothing at this path."))
+        methods, action = self._paths[template]
+        if request.method not in methods:
+            allow = ", ".join(methods)
+            raise RefusedError(refusal("method_not_allowed", f"This path takes {allow}.", ("allow", allow)))
+        return action
+
+    def _is_operators(self, path: str) -> bool:
+        if path == "/metrics":
+            return not self._open_metrics
+        return path == OPERATORS or path.startswith(OPERATORS + "/")
+
+    async def _healthz(self, _request: web.BaseRequest) -> Answer:
+        return HEALTHY
+
+    async def _readyz(self, _request: web.BaseRequest) -> Answer:
+        view = self._view
+        ready = view.ready()
+        document = api.ready_document(
+            ready=ready,
+            detail=view.detail(),
+            capsules=view.capsules(),
+            config=view.config(),
+            roots=view.roots(),
+        )
+        return json_answer(document, api.UNCACHED, status=200 if ready else 503)
+
+    async def _scraped(self, _request: web.BaseRequest) -> Answer:
+        if self._scrape is None:
+            snapshot = self._metrics.snapshot(self._view, open_streams=self._open_streams())
+            self._scrape = asyncio.get_running_loop().run_in_executor(self._writer, exposition, snapshot)
+            self._scrape.add_done_callback(self._scrape_is_over)
+        # Scrapes at the same time share one; a scraper that leaves does not end it for the others.
+        body = await asyncio.shield(self._scrape)
+        return Answer(200, (("content-type", CONTENT_TYPE), api.UNCACHED), body)
+
+    def _scrape_is_over(self, _done: asyncio.Future[bytes]) -> None:
+        self._scrape = None
+
+    async def _capsules(self, request: web.BaseRequest) -> Answer:
+        view = self._view
+        shown = (tuple(view.capsules()), view.config(), tuple(view.roots()))
+        if self._written is None or not _same(self._written[0], shown):
+            loop = asyncio.get_running_loop()
+            self._written = (shown, await loop.run_in_executor(self._writer, _whole, shown))
+        return _unless_known(request, *self._written[1])
+
+    async def _capsule(self, request: web.BaseRequest) -> Answer:
+        wanted = unquote(request.raw_path.partition("?")[0].removeprefix("/api/capsules/"))
+        rows = self._view.capsules()
+        place = bisect_left(rows, wanted, key=lambda row: row.id)
+        if place == len(rows) or rows[place].id != wanted:
+            raise RefusedError(refusal("not_found", "There is no capsule with this id."))
+        return _unless_known(request, *api.tagged(api.capsule_document(rows[place])))
+
+    async def _reloaded(self, _request: web.BaseRequest) -> Answer:
+        return api.reload_answer(await self._reload())
+
+
+def _whole(shown: Shown) -> tuple[str, Answer]:
+    return api.tagged(api.registry_document(*shown))
+
+
+def _same(one: Shown, other: Shown) -> bool:
+    """Tell, without comparing thousands of rows field by field, whether certainly nothing changed."""
+    rows, others = one[0], other[0]
+    return len(rows) == len(others) and all(map(operator.is_, rows, others)) and one[1:] == other[1:]
+
+
+def _unless_known(request: web.BaseRequest, etag: str, answer: Answer) -> Answer:
+    given = ", ".join(request.headers.getall(hdrs.IF_NONE_MATCH, ())) or None
+    return api.not_modified(etag) if etag_matches(given, etag) else answer

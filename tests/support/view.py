@@ -1,0 +1,44 @@
+"""What a registry shows to the desk, as plain values that a test sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sidecar.model import ConfigStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sidecar.model import CapsuleStatus, RootStatus
+
+
+@dataclass
+class Shown:
+    """A `RegistryView` whose answers are its fields."""
+
+    rows: Sequence[CapsuleStatus] = ()
+    places: Sequence[RootStatus] = ()
+    settings: ConfigStatus = field(default_factory=lambda: ConfigStatus(None, 1700000000.0))
+    is_ready: bool = True
+    counts: Mapping[str, Any] = field(default_factory=dict)
+
+    def capsules(self) -> Sequence[CapsuleStatus]:
+        """Return the rows."""
+        return self.rows
+
+    def roots(self) -> Sequence[RootStatus]:
+        """Return the roots."""
+        return self.places
+
+    def config(self) -> ConfigStatus:
+        """Return the configuration."""
+        return self.settings
+
+    def ready(self) -> bool:
+        """Return whether it is ready."""
+        return self.is_ready
+
+    def detail(self) -> Mapping[str, Any]:
+        """Return the counts."""
+        return self.counts
