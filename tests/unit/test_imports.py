@@ -13,6 +13,7 @@ STEPS: tuple[frozenset[str], ...] = tuple(
     frozenset(step.split())
     for step in (
         "model errors",
+        "yamltree",
         "yamlfile store state",
         "config dialects ops web",
         "watch manifest cards tasks planes auth",

@@ -1,0 +1,325 @@
+"""One pass over a YAML file's parser events: values, with the extent of each, or why the file is not taken."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import yaml
+from yaml import events
+from yaml.constructor import SafeConstructor
+from yaml.resolver import Resolver
+
+from sidecar.errors import SidecarError
+
+try:
+    from yaml.cyaml import CParser  # type: ignore[attr-defined] # the stubs leave it out
+except ImportError as error:  # pragma: no cover - PyYAML's own wheels have it
+    raise SidecarError(
+        "PyYAML was built without libyaml, which alone is fast and strict enough: install a PyYAML wheel"
+    ) from error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+Mark: TypeAlias = Any
+"""Of the parser: `line` and `column` from 0. The stubs say that events may lack them; those of libyaml never do."""
+
+MAX_DEPTH: Final = 64
+MAX_ALIASED: Final = 10_000
+"""So many values may be repeated by the aliases of one file, all together."""
+MAX_NUMBER: Final = 100
+"""The longest number in characters: base 60 takes quadratic time."""
+PLACEHOLDER: Final = re.compile(r"\{\{[^{}]*\}\}")
+
+_BREAK: Final = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
+_EDITOR_BREAK: Final = re.compile("\r\n|[\r\n]")
+_DECIMAL: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_MERGE: Final = object()
+_TAG: Final = "tag:yaml.org,2002:"
+_TAGS: Final[Mapping[type, tuple[str | None, ...]]] = MappingProxyType(
+    {
+        events.ScalarEvent: (_TAG + "str",),
+        events.SequenceStartEvent: (None, "!", _TAG + "seq"),
+        events.MappingStartEvent: (None, "!", _TAG + "map"),
+    }
+)
+_SAFE: Final = SafeConstructor()
+_MAKERS: Final[Mapping[str, Callable[[yaml.ScalarNode], Any]]] = MappingProxyType(
+    {
+        _TAG + "int": _SAFE.construct_yaml_int,
+        _TAG + "float": _SAFE.construct_yaml_float,
+        _TAG + "timestamp": _SAFE.construct_yaml_timestamp,
+    }
+)
+_NUMBERS: Final[Mapping[str, tuple[tuple[str, re.Pattern[str]], ...]]] = MappingProxyType(
+    {
+        first: tuple((t, p) for t, p in Resolver.yaml_implicit_resolvers[first] if t in _MAKERS)
+        for first in "-+.0123456789"
+    }
+)
+_WORDS: Final[Mapping[str, bool | None]] = MappingProxyType(
+    dict.fromkeys(("", "~", "null", "Null", "NULL"))
+    | {
+        spelt: meaning
+        for word, meaning in SafeConstructor.bool_values.items()
+        for spelt in (word, word.capitalize(), word.upper())
+    }
+)
+
+
+class Refused(Exception):  # noqa: N818 - a signal, turned into a YamlError where the file's name is known
+    """What is wrong, and where, in YAML's own count of lines and columns from 0."""
+
+    def __init__(self, message: str, mark: Mark) -> None:
+        super().__init__(message)
+        self.at = (mark.line, mark.column)
+
+
+class Unfilled(Exception):  # noqa: N818 - likewise
+    """A placeholder begins at this mark and makes no sense as YAML."""
+
+    def __init__(self, mark: Mark) -> None:
+        super().__init__()
+        self.at = (mark.line, mark.column)
+
+
+class Node:
+    """A value with its extent. `children` are the nodes below: of a mapping by key, each with its key's node."""
+
+    __slots__ = ("children", "end", "size", "start", "value")
+
+    def __init__(self, value: Any, event: events.Event, children: Any = None) -> None:
+        self.value = value
+        self.start: Mark = event.start_mark
+        self.end: Mark = event.end_mark
+        self.children = children
+        self.size = 1
+
+
+class Text:
+    """A text and its lines. YAML breaks lines where editors do not (NEL, LS, PS): places are the editor's."""
+
+    __slots__ = ("_lines", "_yaml_lines", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._lines: list[int] = []
+        self._yaml_lines: list[int] = []
+
+    def offset(self, line: int, column: int) -> int:
+        """Return the offset of a mark of the parser."""
+        if not self._yaml_lines:
+            self._yaml_lines = [0, *(found.end() for found in _BREAK.finditer(self.text))]
+        starts = self._yaml_lines
+        return min(starts[line] + column, len(self.text)) if line < len(starts) else len(self.text)
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Return line and column of an offset, from 1."""
+        if not self._lines:
+            self._lines = [0, *(found.end() for found in _EDITOR_BREAK.finditer(self.text))]
+        line = bisect_right(self._lines, offset)
+        return line, offset - self._lines[line - 1] + 1
+
+    def extent(self, node: Node) -> tuple[int, int]:
+        """Return the offsets at which a node begins and ends."""
+        return self.offset(node.start.line, node.start.column), self.offset(node.end.line, node.end.column)
+
+
+class Builder:
+    """One pass over a parser's events, with a stack of the collections that are open."""
+
+    def __init__(self, data: bytes, text: Text) -> None:
+        self.odd_integers = False
+        self.unfilled: dict[int, str] = {}
+        self.last: events.Event | None = None
+        self._text = text
+        self._braces = "{{" in text.text
+        self._next = CParser(data).get_event
+        self._root: Node | None = None
+        self._parent: Node | None = None
+        self._key: Node | None = None
+        self._stack: list[tuple[Node | None, Node | None, str | None]] = []
+        self._anchors: dict[str, Node | None] = {}
+        self._count = 0
+        self._aliased = 0
+        self._handlers: Mapping[type, Callable[[Any], None]] = {
+            events.ScalarEvent: self._scalar,
+            events.MappingStartEvent: self._open,
+            events.SequenceStartEvent: self._open,
+            events.MappingEndEvent: self._close,
+            events.SequenceEndEvent: self._close,
+            events.AliasEvent: self._alias,
+            events.DocumentStartEvent: self._document,
+            events.StreamEndEvent: self._end,
+        }
+
+    def build(self) -> Node:
+        """Return the node of the file's one document."""
+        handlers, following = self._handlers, self._next
+        while (event := following()) is not None:
+            self.last = event
+            handler = handlers.get(type(event))
+            if handler is not None:
+                handler(event)
+        assert self._root is not None  # noqa: S101 - the end of the stream has set it
+        return self._root
+
+    def _document(self, event: events.DocumentStartEvent) -> None:
+        if self._root is not None:
+            raise Refused("a second document begins here, and a file holds one: remove it", event.start_mark)
+
+    def _end(self, event: events.StreamEndEvent) -> None:
+        if self._root is None:
+            self._root = Node(None, event)
+
+    def _attach(self, node: Node) -> None:
+        """Put a node where the parser stands: as the root, an item, a key or a value."""
+        parent, key = self._parent, self._key
+        self._count += node.size
+        if parent is None:
+            self._root = node
+        elif type(parent.value) is list:
+            parent.value.append(node.value)
+            parent.children.append(node)
+        elif key is None:
+            self._key = self._checked_key(parent, node)
+        else:
+            self._key = None
+            parent.children[key.value] = (key, node)
+            if key.value is not _MERGE:
+                parent.value[key.value] = node.value
+
+    def _checked_key(self, parent: Node, node: Node) -> Node:
+        if node.children is not None:
+            raise Refused("a list or a mapping cannot be a key; write one word", node.start)
+        if node.value in parent.children:
+            first = self._text.place(self._text.extent(parent.children[node.value][0])[0])[0]
+            start, end = self._text.extent(node)
+            name = shortened(self._text.text[start:end])
+            raise Refused(f"the key {name} is in line {first} already; keep one of the two", node.start)
+        return node
+
+    def _scalar(self, event: events.ScalarEvent) -> None:
+        value: Any = event.value
+        if event.tag is not None and event.tag != "!":
+            self._check_tag(event)
+        elif event.implicit[0]:
+            value = self._plain(event)
+        node = Node(value, event)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = node
+        self._attach(node)
+
+    def _plain(self, event: events.ScalarEvent) -> object:
+        """Return what YAML 1.1 takes a plain scalar for."""
+        value: str = event.value
+        if value in _WORDS:
+            return _WORDS[value]
+        patterns = _NUMBERS.get(value[0])
+        if patterns is not None:
+            for tag, pattern in patterns:
+                if pattern.match(value):
+                    return self._number(tag, event)
+        elif value == "<<" and self._key is None and self._parent and type(self._parent.value) is dict:
+            return _MERGE
+        if self._braces and "{{" in value:
+            start, end = self._text.extent(Node(None, event))
+            self.unfilled |= {m.start(): m[0] for m in PLACEHOLDER.finditer(self._text.text, start, end)}
+        return value
+
+    def _number(self, tag: str, event: events.ScalarEvent) -> object:
+        """Return a number or date; what looks like a date but is none stays text."""
+        value: str = event.value
+        if tag == _TAG + "int" and not _DECIMAL.fullmatch(value):
+            self.odd_integers = True
+        if len(value) <= MAX_NUMBER:
+            try:
+                return _MAKERS[tag](yaml.ScalarNode(tag, value))
+            except (ValueError, OverflowError):
+                if tag == _TAG + "timestamp":
+                    return value
+        raise Refused(
+            f"{shortened(value)} looks like a number, but cannot be one; quote it", event.start_mark
+        )
+
+    def _check_tag(self, event: Any) -> None:
+        tag: str = event.tag
+        if tag not in _TAGS[type(event)]:
+            name = "!!" + tag.removeprefix(_TAG) if tag.startswith(_TAG) else tag
+            raise Refused(f"the tag {shortened(name)} is not taken; remove it", event.start_mark)
+
+    def _open(self, event: events.CollectionStartEvent) -> None:
+        parent, mark = self._parent, event.start_mark
+        self._check_tag(event)
+        if len(self._stack) == MAX_DEPTH:
+            raise Refused(f"is more than {MAX_DEPTH} levels deep here; make it flatter", mark)
+        mapping = type(event) is events.MappingStartEvent
+        node = Node({}, event, {}) if mapping else Node([], event, [])
+        if (
+            parent is not None
+            and self._key is None
+            and type(parent.value) is dict
+            and self._braces
+            and PLACEHOLDER.match(self._text.text, self._text.extent(parent)[0])
+        ):
+            raise Unfilled(parent.start)
+        self._attach(node)
+        node.size = self._count
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None
+        self._stack.append((parent, self._key, event.anchor))
+        self._parent, self._key = node, None
+
+    def _close(self, event: events.CollectionEndEvent) -> None:
+        node = self._parent
+        assert node is not None  # noqa: S101 - the parser pairs them
+        node.end = event.end_mark
+        node.size = self._count - node.size + 1
+        if type(node.value) is dict and _MERGE in node.children:
+            self._merge(node, *node.children.pop(_MERGE))
+        self._parent, self._key, anchor = self._stack.pop()
+        if anchor is not None:
+            self._anchors[anchor] = node
+
+    def _merge(self, node: Node, key: Node, source: Node) -> None:
+        """Take over what `<<` names; the mapping's own keys, and earlier sources, win."""
+        for one in source.children if type(source.value) is list else (source,):
+            if type(one.value) is not dict:
+                raise Refused("`<<` takes a mapping or a list of mappings", key.start)
+            for name, child in one.children.items():
+                if name not in node.children:
+                    node.children[name] = child
+                    node.value[name] = child[1].value
+
+    def _alias(self, event: events.AliasEvent) -> None:
+        name, mark = event.anchor or "", event.start_mark
+        if name not in self._anchors:
+            raise Refused(f"the alias *{shortened(name)} has no anchor &{shortened(name)} above it", mark)
+        named = self._anchors[name]
+        if named is None:
+            raise Refused(f"the alias *{shortened(name)} contains itself", mark)
+        self._aliased += named.size
+        if self._aliased > MAX_ALIASED:
+            raise Refused(f"the aliases up to here repeat more than {MAX_ALIASED} values; write fewer", mark)
+        if len(self._stack) + _height(named) > MAX_DEPTH:
+            raise Refused(f"is more than {MAX_DEPTH} levels deep here; make it flatter", mark)
+        node = Node(named.value, event, named.children)
+        node.size = named.size
+        self._attach(node)
+
+
+def _height(node: Node) -> int:
+    """Return how many levels a node adds; 0 for a scalar. Bounded by what aliases may repeat."""
+    if node.children is None:
+        return 0
+    below = (pair[1] for pair in node.children.values()) if isinstance(node.children, dict) else node.children
+    return 1 + max(map(_height, below), default=0)
+
+
+def shortened(text: str, most: int = 60) -> str:
+    """Return a text on one line, cut to so many characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
