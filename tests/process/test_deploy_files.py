@@ -1,0 +1,163 @@
+"""The image, the compose file and the unit, as far as they can be checked without running them."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sidecar.config import environment, loading
+from sidecar.config.schema import Config
+
+PROJECT = Path(__file__).parents[2]
+UNIT = PROJECT / "deploy" / "systemd" / "sidecar.service"
+COMPOSE = PROJECT / "deploy" / "docker" / "compose.yaml"
+MOST_EXPOSED = 15
+"""Tenths, as `systemd-analyze security --threshold` counts."""
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Return the instructions of the Dockerfile with their arguments, continued lines joined."""
+    text = re.sub(r"^#.*\n", "", (PROJECT / "Dockerfile").read_text(), flags=re.MULTILINE).replace(
+        "\\\n", " "
+    )
+    pairs = (line.split(maxsplit=1) for line in text.splitlines() if line.strip())
+    return [(name, " ".join(arguments.split())) for name, arguments in pairs]
+
+
+def final_stage() -> dict[str, str]:
+    """Return the instructions of the last stage, the last of each kind."""
+    found = instructions()
+    begin = max(i for i, (name, _) in enumerate(found) if name == "FROM")
+    return dict(found[begin:])
+
+
+def service() -> configparser.SectionProxy:
+    """Return the unit's `[Service]` section; of a repeated key the last one."""
+    parser = configparser.ConfigParser(strict=False, interpolation=None, delimiters="=")
+    parser.optionxform = str  # type: ignore[method-assign, assignment]  # keys are case-sensitive, by the library's documentation
+    parser.read(UNIT)
+    return parser["Service"]
+
+
+def compose() -> dict[str, Any]:
+    """Return the compose file's services."""
+    document: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
+    return document
+
+
+def test_b51_the_sidecar_itself_is_the_image_s_first_process() -> None:
+    """B51 PID 1 has no default SIGTERM action: entry point and command are in exec form, without a shell."""
+    stage = final_stage()
+    assert json.loads(stage["ENTRYPOINT"]) == ["sidecar"]
+    assert json.loads(stage["CMD"])[0] == "run"
+    assert stage["STOPSIGNAL"] == "SIGTERM"
+
+
+def test_b52_the_image_checks_its_health_with_what_it_has() -> None:
+    """B52 HEALTHCHECK uses curl that a slim image lacks: here it is `sidecar health`, in exec form."""
+    _, _, command = final_stage()["HEALTHCHECK"].partition(" CMD ")
+    assert json.loads(command) == ["sidecar", "health"]
+
+
+def test_the_image_runs_as_a_numeric_user_and_keeps_its_state_in_a_volume() -> None:
+    """The user needs no /etc/passwd, owns the state, and the state is where the environment says."""
+    stage = final_stage()
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", stage["USER"])
+    assert f"SIDECAR_STATE={stage['VOLUME']}" in stage["ENV"].split()
+    assert f"chown {stage['USER']} {stage['VOLUME']}" in stage["RUN"]
+    assert stage["EXPOSE"] == str(Config().desk.port)
+
+
+def test_the_build_gets_all_that_it_copies() -> None:
+    """What the Dockerfile copies exists and is let through by .dockerignore."""
+    let_in = {
+        line[1:] for line in (PROJECT / ".dockerignore").read_text().splitlines() if line.startswith("!")
+    }
+    copied = [a.split()[:-1] for name, a in instructions() if name == "COPY" and not a.startswith("--from")]
+    for source in {source for sources in copied for source in sources}:
+        assert source in let_in
+        assert (PROJECT / source).exists()
+
+
+def test_the_compose_file_agrees_with_the_image_and_with_itself() -> None:
+    """The state is a volume where the image has it, capsules a shared one, read-only to the sidecar; ports match."""
+    document = compose()
+    sidecar, agent = document["services"]["sidecar"], document["services"]["hello"]
+    mounts = {m.split(":")[1]: m.split(":") for m in sidecar["volumes"]}
+    assert mounts[final_stage()["VOLUME"]][0] in document["volumes"]
+    assert mounts["/capsules"] == ["capsules", "/capsules", "ro"]
+    assert "capsules:/capsules" in agent["volumes"]
+    assert sidecar["command"] == ["run", "--root", "/capsules"]
+    assert (COMPOSE.parent / sidecar["build"]).resolve() == PROJECT
+    example = next(m.split(":")[0] for m in agent["volumes"] if m.startswith("."))
+    assert (COMPOSE.parent / example / "murmur.yaml").is_file()
+    ports = sidecar["environment"]["SIDECAR_LISTEN__PORTS"]
+    assert sidecar["ports"] == [f"127.0.0.1:{ports}:{ports}", "127.0.0.1:7410:7410"]
+
+
+def test_the_compose_file_hardens_what_it_runs() -> None:
+    """Read-only root, no capability, no new privilege, an init, and time enough to drain."""
+    for service_ in compose()["services"].values():
+        assert service_["read_only"] is True
+        assert service_["init"] is True
+        assert service_["cap_drop"] == ["ALL"]
+        assert service_["security_opt"] == ["no-new-privileges:true"]
+    sidecar = compose()["services"]["sidecar"]
+    assert float(sidecar["stop_grace_period"].removesuffix("s")) > Config().limits.drain
+
+
+def test_the_compose_file_sets_only_keys_that_there_are() -> None:
+    """Each of its variables names a key of the configuration and has a value that it takes."""
+    variables = {k: str(v) for k, v in compose()["services"]["sidecar"]["environment"].items()}
+    overlay = environment.read(variables)
+    assert overlay.problems == ()
+    assert set(overlay.names.values()) == set(variables)
+    config = loading.load(None, loading.Flags(roots=("/capsules",)), variables)
+    assert config.listen.hosts == ("0.0.0.0",)
+    assert config.listen.ports.first == 24000
+
+
+def test_the_unit_gives_the_sidecar_more_time_than_it_takes() -> None:
+    """The manager's stop limit is above the drain budget; the watchdog is on; bad input is not tried again (B26)."""
+    section = service()
+    assert float(section["TimeoutStopSec"]) > Config().limits.drain
+    assert float(section["WatchdogSec"]) > 0
+    assert (section["Type"], section["NotifyAccess"], section["KillMode"]) == ("notify", "main", "mixed")
+    assert section["RestartPreventExitStatus"] == "2"
+    assert section["ExecReload"].endswith("/kill -HUP $MAINPID")
+
+
+def test_the_unit_lets_workers_generate_code() -> None:
+    """H46: MemoryDenyWriteExecute would kill workers that compile as they run."""
+    assert "MemoryDenyWriteExecute" not in service()
+
+
+@pytest.mark.machine
+def test_the_unit_is_hardly_exposed() -> None:
+    """`systemd-analyze security` says at most 1.5."""
+    command = ["systemd-analyze", "security", "--offline=true", f"--threshold={MOST_EXPOSED}", str(UNIT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Overall exposure level" in done.stdout
+
+
+@pytest.mark.machine
+def test_the_unit_has_no_mistake_that_systemd_sees(tmp_path: Path) -> None:
+    """`systemd-analyze verify` says nothing about it, where its program exists."""
+    program = Path(sys.executable).with_name("sidecar")
+    assert program.exists()
+    copy = tmp_path / UNIT.name
+    copy.write_text(UNIT.read_text().replace("/usr/local/bin/sidecar", str(program)))
+    analyze = shutil.which("systemd-analyze")
+    assert analyze
+    done = subprocess.run([analyze, "verify", str(copy)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
