@@ -1,0 +1,1 @@
+"""Benchmarks: ratios to baselines that run in the same minute on the same machine."""
