@@ -92,14 +92,15 @@ def ready_document(
     config: ConfigStatus,
     roots: Iterable[RootStatus],
 ) -> dict[str, Any]:
-    """Return the body of `/readyz`: counts of all, names of those that need a look."""
+    """Return the body of `/readyz`: `ready`, `starting` or `draining`, counts, and who needs a look."""
+    unready = "draining" if detail.get("draining") else "starting"
     states = Counter(str(row.state) for row in capsules)
     named = {
         str(state): [row.id for row in capsules if row.state is state][:MOST_NAMED]
         for state in (CapsuleState.UNBOUND, CapsuleState.REFUSED)
     }
     return {
-        "status": "ready" if ready else "not ready",
+        "status": "ready" if ready else unready,
         "capsules": {str(state): states[state] for state in CapsuleState},
         **named,
         "last_good": [row.id for row in capsules if row.state is CapsuleState.SERVING and row.last_error][

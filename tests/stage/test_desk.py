@@ -106,7 +106,7 @@ async def test_readiness_turns_with_the_registry_and_tells_why(running: Running)
     running.view.is_ready = False
     unready = await running.get("/readyz")
     assert (ready.status, unready.status) == (200, 503)
-    for answer, status in ((ready, "ready"), (unready, "not ready")):
+    for answer, status in ((ready, "ready"), (unready, "starting")):
         document = json.loads(answer.body)
         assert document["status"] == status
         assert document["unbound"] == ["b"]

@@ -91,18 +91,18 @@ def test_readiness_counts_every_state_and_names_those_that_need_a_look() -> None
     ]
     document = api.ready_document(
         ready=False,
-        detail={"tried": 3},
+        detail={"draining": True, "untried": 3},
         capsules=rows,
         config=ConfigStatus(None, 1.0, LastError(1.0, "bad")),
         roots=[RootStatus("/c"), RootStatus("/d", LastError(2.0, "gone"))],
     )
-    assert document["status"] == "not ready"
+    assert document["status"] == "draining"
     assert document["capsules"] == {"serving": 2, "unbound": 100, "refused": 0, "disabled": 0, "artifact": 0}
     assert document["unbound"] == [f"u{i:03}" for i in range(api.MOST_NAMED)]
     assert (document["refused"], document["last_good"]) == ([], ["hello"])
     assert document["config"]["last_error"]["message"] == "bad"
     assert [root["path"] for root in document["roots"]] == ["/d"]
-    assert document["tried"] == 3
+    assert document["untried"] == 3
 
 
 def test_a_reload_says_whether_anything_changed_or_every_problem() -> None:
