@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 import yaml
 from yaml import events
@@ -145,25 +145,15 @@ class Builder:
         self._anchors: dict[str, Node | None] = {}
         self._count = 0
         self._aliased = 0
-        self._handlers: Mapping[type, Callable[[Any], None]] = {
-            events.ScalarEvent: self._scalar,
-            events.MappingStartEvent: self._open,
-            events.SequenceStartEvent: self._open,
-            events.MappingEndEvent: self._close,
-            events.SequenceEndEvent: self._close,
-            events.AliasEvent: self._alias,
-            events.DocumentStartEvent: self._document,
-            events.StreamEndEvent: self._end,
-        }
 
     def build(self) -> Node:
         """Return the node of the file's one document."""
-        handlers, following = self._handlers, self._next
+        handlers, following = self._HANDLERS, self._next
         while (event := following()) is not None:
             self.last = event
             handler = handlers.get(type(event))
             if handler is not None:
-                handler(event)
+                handler(self, event)
         assert self._root is not None  # noqa: S101 - the end of the stream has set it
         return self._root
 
@@ -309,6 +299,20 @@ class Builder:
         node = Node(named.value, event, named.children)
         node.size = named.size
         self._attach(node)
+
+    # Not on the instance: bound methods there are a cycle that keeps every tree until the collector comes.
+    _HANDLERS: ClassVar[Mapping[type, Callable[[Builder, Any], None]]] = MappingProxyType(
+        {
+            events.ScalarEvent: _scalar,
+            events.MappingStartEvent: _open,
+            events.SequenceStartEvent: _open,
+            events.MappingEndEvent: _close,
+            events.SequenceEndEvent: _close,
+            events.AliasEvent: _alias,
+            events.DocumentStartEvent: _document,
+            events.StreamEndEvent: _end,
+        }
+    )
 
 
 def _height(node: Node) -> int:
