@@ -51,6 +51,14 @@ def wire(answer: Answer) -> Wire:
     return Wire(answer.status, ("\r\n".join(lines) + "\r\n").encode(), answer.body)
 
 
+_JSON_HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "
+
+
+def json_wire(body: bytes) -> Wire:
+    """Return `wire` of a plain 200 with a JSON body, without the work that is the same each time."""
+    return Wire(200, b"%b%d\r\n" % (_JSON_HEAD, len(body)), body)
+
+
 def refusal_answer(refusal: Refusal) -> Answer:
     """Make the one shape of every refusal: `{"error": code, "message": text}`; `unavailable` says when to retry."""
     headers = refusal.headers

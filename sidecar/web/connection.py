@@ -109,6 +109,18 @@ class Connection(web.RequestHandler):
         else:
             self.close()
 
+    def begin_stream(self, unsent: int) -> None:
+        """Take note that a stream is sent: it waits for its reader once so many bytes are unsent."""
+        self.streaming = True
+        if self.wire is not None:
+            self.wire.set_write_buffer_limits(unsent)
+
+    def end_stream(self) -> None:
+        """Take note that plain answers follow."""
+        self.streaming = False
+        if self.wire is not None:
+            self.wire.set_write_buffer_limits()
+
     def cut(self) -> None:
         """End the connection now, whatever is unsent."""
         if self.wire is not None:
@@ -187,6 +199,8 @@ class Connection(web.RequestHandler):
         _message: str | None = None,
     ) -> web.StreamResponse:
         """Answer what the parser refused, in our shape, with a line in the log now and then."""
+        if isinstance(exc, ConnectionError):
+            raise exc  # the client left within a handler: the connection just ends
         refused = parser_refusal(exc)
         self.server.note_refusal(self, refused)
         if request.writer.output_size > 0:

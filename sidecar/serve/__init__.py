@@ -1,0 +1,1 @@
+"""A request on a capsule's own port: card, door or plane."""

@@ -1,0 +1,177 @@
+"""One capsule's port: what is at which path, for the capsule as it is served now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from aiohttp import hdrs
+
+from sidecar.errors import RefusedError, refusal
+from sidecar.serve.stream import EventStream
+from sidecar.web.answers import json_wire, wire
+from sidecar.web.body import read_json_body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aiohttp import web
+
+    from sidecar.cards.document import CardDocument
+    from sidecar.model import Answer, Capsule
+    from sidecar.ops.metrics import Counters
+    from sidecar.serve.stream import Frames
+    from sidecar.web.answers import Wire
+    from sidecar.web.server import Policy
+
+CARD: Final = "/.well-known/agent-card.json"
+DOOR: Final = "/"
+RESOURCES: Final = "/resources/"
+PEER: Final = "/resources/peer"
+FILES: Final = "/resources/files"
+
+_OUTCOMES: Final = {200: "ok", 304: "not_modified"}
+_UNKNOWN: Final = refusal("not_found", "There is nothing at this path.")
+_READ_ONLY: Final = refusal(
+    "method_not_allowed", "The card is read: use GET or HEAD.", ("allow", "GET, HEAD")
+)
+_CALLS: Final = refusal("method_not_allowed", "The door takes JSON-RPC calls: use POST.", ("allow", "POST"))
+
+
+class Door(Protocol):
+    """What answers the calls of a capsule's port."""
+
+    async def call(self, body: bytes, last_event_id: str | None = None) -> bytes | Frames:
+        """Return the JSON answer, or a stream; raises RefusedError."""
+
+
+class Planes(Protocol):
+    """What answers under `/resources/`."""
+
+    async def answer(
+        self,
+        capsule: Capsule,
+        method: str,
+        raw_target: str,
+        header: Callable[[str], str | None],
+        generation: int,
+    ) -> Answer:
+        """Return the answer; raises RefusedError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """All that a capsule's port shows at one moment; a reload makes another one.
+
+    `generation` counts the session's ended tasks.
+    """
+
+    capsule: Capsule
+    card: CardDocument
+    door: Door
+    counters: Counters
+    generation: Callable[[], int]
+
+
+class Endpoint:
+    """The handler of one capsule's port. `serve` swaps what it shows; requests under way keep what they began with."""
+
+    __slots__ = ("_planes", "_policy", "_served", "_streams")
+
+    def __init__(self, served: Served, *, planes: Planes, policy: Policy) -> None:
+        self._served = served
+        self._planes = planes
+        self._policy = policy
+        self._streams: set[EventStream] | None = None
+
+    @property
+    def capsule(self) -> Capsule:
+        """The capsule that is served now."""
+        return self._served.capsule
+
+    @property
+    def open_streams(self) -> int:
+        """Streams that are open now."""
+        return len(self._streams or ())
+
+    def serve(self, served: Served) -> None:
+        """Show this from now on. Streams go on; those of another session than before are to be ended."""
+        before, self._served = self._served.capsule.session_id, served
+        if before != served.capsule.session_id:
+            self.end_streams()
+
+    def end_streams(self) -> None:
+        """Have every stream end with its closing frame."""
+        for stream in self._streams or ():
+            stream.end()
+
+    async def handle(self, request: web.BaseRequest) -> Wire | web.StreamResponse:
+        """Answer one request that the guard let through; raises RefusedError for a refusal."""
+        path = request.raw_path.partition("?")[0]
+        served = self._served
+        if path == CARD:
+            return _card(request, served)
+        if path == DOOR:
+            return await self._door(request, served)
+        if path.startswith(RESOURCES):
+            return await self._plane(request, served, path)
+        served.counters.request("other", "not_found")
+        raise RefusedError(_UNKNOWN)
+
+    async def _door(self, request: web.BaseRequest, served: Served) -> Wire | web.StreamResponse:
+        if request.method != hdrs.METH_POST:
+            served.counters.request("other", _CALLS.code)
+            raise RefusedError(_CALLS)
+        limits = self._policy.limits
+        try:
+            body = await read_json_body(request, limit=limits.body, within=limits.body_timeout)
+        except RefusedError as error:
+            served.counters.request("other", error.refusal.code)
+            raise
+        answer = await served.door.call(body, request.headers.get(hdrs.LAST_EVENT_ID))
+        if isinstance(answer, bytes):
+            return json_wire(answer)
+        stream = EventStream(answer)
+        if self._streams is None:
+            self._streams = set()
+        self._streams.add(stream)
+        try:
+            return await stream.send(request)
+        finally:
+            self._streams.discard(stream)
+
+    async def _plane(self, request: web.BaseRequest, served: Served, path: str) -> Wire:
+        plane = _plane_of(path)
+        try:
+            answer = await self._planes.answer(
+                served.capsule, request.method, request.raw_path, _header(request), served.generation()
+            )
+        except RefusedError as error:
+            served.counters.plane(plane, error.refusal.code)
+            raise
+        served.counters.plane(plane, _OUTCOMES.get(answer.status, "other"))
+        return wire(answer)
+
+
+def _card(request: web.BaseRequest, served: Served) -> Wire:
+    if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
+        served.counters.request("card", _READ_ONLY.code)
+        raise RefusedError(_READ_ONLY)
+    if hdrs.IF_NONE_MATCH not in request.headers:
+        served.counters.request("card", "ok")
+        return served.card.whole
+    answer = served.card.answer(_header(request)("if-none-match"))
+    served.counters.request("card", _OUTCOMES[answer.status])
+    return answer
+
+
+def _header(request: web.BaseRequest) -> Callable[[str], str | None]:
+    headers = request.headers
+    # a field that comes twice is one list (RFC 9110 section 5.3)
+    return lambda name: ", ".join(headers.getall(name)) if name in headers else None
+
+
+def _plane_of(path: str) -> str:
+    if path == PEER or path.startswith(PEER + "/"):
+        return "peer_files"
+    return "files" if path == FILES or path.startswith(FILES + "/") else "other"
