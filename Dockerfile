@@ -7,7 +7,7 @@ RUN python3 -m venv /build && python3 -m venv --without-pip /opt/sidecar
 COPY requirements.lock ./
 # Everything that is locked becomes a wheel whose hash was checked; only what the sidecar needs is installed from them.
 RUN /build/bin/pip wheel --no-cache-dir --no-deps --require-hashes --wheel-dir /wheels -r requirements.lock \
-    && /build/bin/pip install --no-index --find-links /wheels setuptools
+    && /build/bin/pip install --no-index --find-links /wheels --upgrade setuptools
 COPY pyproject.toml README.md LICENSE ./
 COPY sidecar sidecar
 RUN /build/bin/pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels . \
