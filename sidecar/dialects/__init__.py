@@ -1,0 +1,1 @@
+"""Pure reading and writing of one protocol each."""

@@ -1,0 +1,100 @@
+"""JSON-RPC 2.0 over HTTP, without batches and notifications: bytes to a request, results and errors to bytes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+Id = str | int | None
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+TASK_NOT_FOUND: Final = -32001
+
+_LOWEST_ID: Final = -(2**63)
+_HIGHEST_ID: Final = 2**64 - 1
+
+
+class RpcError(Exception):
+    """What the caller is told instead of a result: a code of JSON-RPC 2.0 section 5.1 or of the murmur reference."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class RequestError(RpcError):
+    """The bytes are no request. `id` is the one to echo: the caller's where it is a valid one, else None."""
+
+    def __init__(self, code: int, message: str, request_id: Id = None) -> None:
+        super().__init__(code, message)
+        self.id = request_id
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request whose envelope is right. `params` may still be anything; see `params_of`."""
+
+    id: str | int
+    method: str
+    params: Any
+
+
+def parse(body: bytes) -> Request:
+    """Read a request (JSON-RPC 2.0 section 4). A member that comes twice counts as its last.
+
+    Raises RequestError: -32700 for what is no JSON in UTF-8, -32600 for what is no single request with an id that
+    is a string or an integer of at most 64 bits.
+    """
+    try:
+        envelope = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise RequestError(PARSE_ERROR, "Parse error") from None
+    if type(envelope) is not dict:
+        what = "batches are not taken" if type(envelope) is list else "a request is a JSON object"
+        raise RequestError(INVALID_REQUEST, f"Invalid Request: {what}")
+    request_id = _valid_id(envelope.get("id"))
+    method = envelope.get("method")
+    if envelope.get("jsonrpc") != "2.0":
+        raise RequestError(INVALID_REQUEST, 'Invalid Request: jsonrpc must be "2.0"', request_id)
+    if request_id is None:
+        raise RequestError(
+            INVALID_REQUEST, "Invalid Request: id must be a string or an integer of at most 64 bits"
+        )
+    if type(method) is not str:
+        raise RequestError(INVALID_REQUEST, "Invalid Request: method must be a string", request_id)
+    return Request(request_id, method, envelope.get("params"))
+
+
+def params_of(request: Request) -> dict[str, Any]:
+    """Return the named parameters; missing and null ones are none. Raises RpcError for anything but an object."""
+    if request.params is None:
+        return {}
+    if type(request.params) is not dict:
+        raise RpcError(INVALID_PARAMS, "Invalid params: params must be an object")
+    return request.params
+
+
+def result(request_id: Id, value: object) -> bytes:
+    """Return a successful answer."""
+    return orjson.dumps({"jsonrpc": "2.0", "id": request_id, "result": value})
+
+
+def error(request_id: Id, code: int, message: str) -> bytes:
+    """Return an answer that says what was wrong."""
+    return orjson.dumps({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}})
+
+
+def _valid_id(value: object) -> str | int | None:
+    """Return a valid id, else None. The parser turns longer integers into floats, which no id may be."""
+    if type(value) is str:
+        return value
+    if type(value) is int and _LOWEST_ID <= value <= _HIGHEST_ID:
+        return value
+    return None

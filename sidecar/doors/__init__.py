@@ -1,0 +1,1 @@
+"""Dialects bound to an engine: what answers a capsule's callers."""

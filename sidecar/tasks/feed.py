@@ -1,0 +1,169 @@
+"""Fan-out: committed events to every stream that listens, each event written once per dialect.
+
+A stream first reads what it asked for from the log, page by page, at its own pace; the moment it has caught up it
+joins the live ones. So it misses nothing in between, sees nothing twice, and holds no more than a queue of frames.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from sidecar.model import Event
+    from sidecar.tasks.log import Page
+
+    Encode = Callable[[Event], bytes]
+    ReadPage = Callable[[int, int], Awaitable[Page]]
+
+QUEUED: Final = 128
+"""Frames that wait for one connection before the oldest are dropped (murmur reference, Streams)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """An event in the bytes of one dialect, shared by all connections; `final` ends its task."""
+
+    number: int
+    task_id: str
+    final: bool
+    data: bytes
+
+
+class Feed:
+    """The streams of one session. `head` is the number of the last frame that is committed and published."""
+
+    def __init__(self, read_page: ReadPage) -> None:
+        self.head = 0
+        self.ended = False
+        self.read_page = read_page
+        self._streams: set[Subscription] = set()
+        self._live: defaultdict[Encode, set[Subscription]] = defaultdict(set)
+
+    def __len__(self) -> int:
+        """Streams that are open, caught up or not."""
+        return len(self._streams)
+
+    def subscribe(self, encode: Encode, after: int | None = None) -> Subscription:
+        """Open a stream behind frame `after`, or behind the newest one. Close it in the end."""
+        stream = Subscription(self, encode, self.head if after is None else after)
+        self._streams.add(stream)
+        return stream
+
+    def publish(self, events: Iterable[Event]) -> None:
+        """Give committed events, in order, to the live streams."""
+        for event in events:
+            self.head = event.frame
+            for encode, streams in self._live.items():
+                frame = encoded(event, encode)
+                for stream in streams:
+                    stream.push(frame)
+
+    def end(self) -> None:
+        """Tell every stream that the session is served no longer, and those that are yet to come."""
+        self.ended = True
+        for stream in self._streams:
+            stream.end()
+
+    def join(self, stream: Subscription) -> None:
+        """Count a stream among the live ones: it has everything up to `head`."""
+        self._live[stream.encode].add(stream)
+
+    def leave(self, stream: Subscription) -> None:
+        """Forget a stream."""
+        self._streams.discard(stream)
+        live = self._live[stream.encode]
+        live.discard(stream)
+        if not live:
+            del self._live[stream.encode]
+
+
+class Subscription:
+    """One stream's place in the feed: `cursor` is the last frame it has seen.
+
+    `task_id` narrows it to one task's frames, though of what came up to `whole_until` it gets everything.
+    """
+
+    def __init__(self, feed: Feed, encode: Encode, after: int) -> None:
+        self.encode = encode
+        self.cursor = after
+        self.task_id: str | None = None
+        self.whole_until = feed.head
+        self.ending = feed.ended
+        self._feed = feed
+        self._queue: deque[Frame] = deque()
+        self._missed = 0
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def behind(self) -> bool:
+        """Whether there are committed frames that it has to read from the log."""
+        return self.cursor != self._feed.head
+
+    async def read(self) -> tuple[int | None, list[Frame]]:
+        """Return the next frames of the log, and the oldest kept one where there is a gap. Raises StoreError."""
+        head = self._feed.head
+        page = await self._feed.read_page(self.cursor, head)
+        self.cursor = page.events[-1].frame if page.events else head
+        return page.gap, [
+            encoded(event, self.encode) for event in page.events if self._wants(event.frame, event.task_id)
+        ]
+
+    def go_live(self) -> None:
+        """From now on get frames as they are published. There must be no wait between this and `behind`."""
+        self._feed.join(self)
+
+    def take(self) -> tuple[int, list[Frame]]:
+        """Return how many frames were dropped since the last call, and those that wait behind them."""
+        missed, self._missed = self._missed, 0
+        frames = list(self._queue)
+        self._queue.clear()
+        if frames:
+            self.cursor = frames[-1].number
+        return missed, frames
+
+    def push(self, frame: Frame) -> None:
+        """Queue a frame that was published; the oldest makes room."""
+        if frame.number <= self.cursor or not self._wants(frame.number, frame.task_id):
+            return
+        if len(self._queue) == QUEUED:
+            self._queue.popleft()
+            self._missed += 1
+        self._queue.append(frame)
+        self.wake()
+
+    def end(self) -> None:
+        """End the stream once what waits is taken."""
+        self.ending = True
+        self.wake()
+
+    def wake(self) -> None:
+        """End the wait, if there is one."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self) -> None:
+        """Return at the next frame, end or `wake`, at once when a frame waits."""
+        if self._queue or self.ending:
+            return
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def close(self) -> None:
+        """Leave the feed."""
+        self._feed.leave(self)
+
+    def _wants(self, number: int, task_id: str) -> bool:
+        return self.task_id is None or task_id == self.task_id or number <= self.whole_until
+
+
+def encoded(event: Event, encode: Encode) -> Frame:
+    """Return an event as a frame of a dialect."""
+    return Frame(event.frame, event.task_id, event.state.terminal, encode(event))

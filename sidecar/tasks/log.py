@@ -1,0 +1,190 @@
+"""The log of tasks and events in `sidecar.db`: what is written per change, what is read back, what is trimmed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from sidecar.errors import StoreError
+from sidecar.model import Event, Task, TaskState
+from sidecar.store import Chain
+from sidecar.tasks.model import State
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Sequence
+
+    from sidecar.store import Store
+    from sidecar.tasks.model import Change
+
+    Done = Callable[[StoreError | None], None]
+    Entry = tuple[str, Change, Done]
+
+PAGE: Final = 128
+"""Events that are read at once."""
+
+_READ_TASKS: Final = "SELECT id, context_id, owner, state, created_at, status, output, ended_at FROM tasks WHERE session_id = ?"
+_KEEP_SESSION: Final = (
+    "INSERT INTO sessions (id, generation) VALUES (?, ?)"
+    " ON CONFLICT (id) DO UPDATE SET generation = excluded.generation"
+)
+_KEEP_TASK: Final = "INSERT INTO tasks (id, session_id, context_id, owner, state, request, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_CHANGE_TASK: Final = "UPDATE tasks SET state = ?, status = ?, output = ?, ended_at = ? WHERE id = ?"
+_KEEP_EVENT: Final = (
+    "INSERT INTO events (session_id, seq, frame, task_id, kind, data, at) VALUES (?, ?, ?, ?, 'status', ?, ?)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some events of the log; `gap` is the oldest kept frame where those asked for are not kept any more."""
+
+    gap: int | None = None
+    events: tuple[Event, ...] = ()
+
+
+class Log:
+    """The way into the log for all engines of one daemon.
+
+    Changes of one turn of the loop go to the writer as one, so its statements serve many. They are chained: when one
+    fails, so does everything behind it, and every engine concerned starts again from what is committed.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._chain = Chain()
+        self._pending: list[Entry] = []
+        self._flying: deque[list[Entry]] = deque()
+
+    def append(self, session_id: str, change: Change, done: Done) -> None:
+        """Queue a change; `done` is called on the loop, in order, with None once it is committed, or with the error.
+
+        Raises StoreError at once, and takes nothing, while an earlier failure is still being cleared up.
+        """
+        if self._chain.error is not None:
+            raise self._chain.error
+        if not self._pending:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._pending.append((session_id, change, done))
+
+    def _flush(self) -> None:
+        batch, self._pending = self._pending, []
+        self._flying.append(batch)
+        self.store.write(partial(_write, batch), self._chain).add_done_callback(self._land)
+
+    def _land(self, written: asyncio.Future[None]) -> None:
+        failure = written.exception()
+        error = failure if failure is None or isinstance(failure, StoreError) else StoreError(str(failure))
+        for _, _, done in self._flying.popleft():
+            done(error)
+        if not self._flying and not self._pending:
+            self._chain.error = None
+
+    async def load(self, session_id: str) -> State:
+        """Return the state of a session as it is committed. Raises StoreError."""
+        return await self.store.read(partial(_load, session_id))
+
+    async def find(self, session_id: str, task_id: str) -> Task | None:
+        """Return a committed task of the session, if it is kept. Raises StoreError."""
+        return await self.store.read(partial(_find, session_id, task_id))
+
+    async def page(self, session_id: str, after: int, head: int) -> Page:
+        """Return the next kept events whose frame is above `after` and at most `head`. Raises StoreError."""
+        return await self.store.read(partial(_page, session_id, after, head))
+
+
+def _write(batch: Sequence[Entry], connection: sqlite3.Connection) -> None:
+    """Write the changes of a batch, one statement per kind of row.
+
+    The order between the kinds is safe: a task is made once and changed only after that.
+    """
+    sessions, made, changed, events = [], [], [], []
+    for session_id, change, _ in batch:
+        if change.generation is not None:
+            sessions.append((session_id, change.generation))
+        if (new := change.submission) is not None:
+            task = new.task
+            made.append(
+                (task.id, session_id, task.context_id, task.owner, task.state, new.request, task.created_at)
+            )
+        changed += [(t.state, t.status, t.output, t.ended_at, t.id) for t in change.updates]
+        events += [(session_id, e.seq, e.frame, e.task_id, _data(e), e.at) for e in change.events]
+    for statement, rows in (
+        (_KEEP_SESSION, sessions),
+        (_KEEP_TASK, made),
+        (_CHANGE_TASK, changed),
+        (_KEEP_EVENT, events),
+    ):
+        if rows:
+            connection.executemany(statement, rows)
+
+
+def sessions(connection: sqlite3.Connection) -> set[str]:
+    """Return the ids of the sessions that have anything in the log."""
+    return {row[0] for row in connection.execute("SELECT id FROM sessions")}
+
+
+def _load(session_id: str, connection: sqlite3.Connection) -> State:
+    row = connection.execute("SELECT generation FROM sessions WHERE id = ?", (session_id,)).fetchone()
+    if row is None:
+        return State()
+    seq, frame = connection.execute(
+        "SELECT (SELECT max(seq) FROM events WHERE session_id = :id),"
+        " (SELECT max(frame) FROM events WHERE session_id = :id AND frame IS NOT NULL)",
+        {"id": session_id},
+    ).fetchone()
+    last = connection.execute(
+        "SELECT id FROM tasks WHERE session_id = ? AND ended_at IS NOT NULL ORDER BY ended_at DESC, seq DESC LIMIT 1",
+        (session_id,),
+    ).fetchone()
+    state = State(seq or 0, frame or 0, row[0], stored=True, last_ended=last and last[0])
+    live = connection.execute(_READ_TASKS + " AND ended_at IS NULL ORDER BY seq", (session_id,))
+    state.admit(_task(row) for row in live)
+    return state
+
+
+def _find(session_id: str, task_id: str, connection: sqlite3.Connection) -> Task | None:
+    row = connection.execute(_READ_TASKS + " AND id = ?", (session_id, task_id)).fetchone()
+    return row and _task(row)
+
+
+def _page(session_id: str, after: int, head: int, connection: sqlite3.Connection) -> Page:
+    of_session = "FROM events WHERE session_id = ? AND frame"
+    (oldest,) = connection.execute(f"SELECT min(frame) {of_session} IS NOT NULL", (session_id,)).fetchone()
+    if oldest is None:
+        return Page()
+    gap = after > head or after < oldest - 1
+    rows = connection.execute(
+        f"SELECT seq, frame, task_id, data, at {of_session} > ? AND frame <= ? ORDER BY frame LIMIT ?",
+        (session_id, oldest - 1 if gap else after, head, PAGE),
+    )
+    return Page(oldest if gap else None, tuple(_event(row) for row in rows))
+
+
+def _task(row: Sequence[Any]) -> Task:
+    task_id, context_id, owner, state, *rest = row
+    return Task(task_id, context_id, owner, TaskState(state), *rest)
+
+
+def _data(event: Event) -> str:
+    """Return what an event says, as the log keeps it: JSON in no dialect."""
+    data = {
+        "context_id": event.context_id,
+        "state": event.state,
+        "status": event.status,
+        "output": event.output,
+    }
+    return orjson.dumps(data).decode()
+
+
+def _event(row: Sequence[Any]) -> Event:
+    seq, frame, task_id, text, at = row
+    data = orjson.loads(text)
+    return Event(
+        seq, frame, task_id, data["context_id"], TaskState(data["state"]), data["status"], data["output"], at
+    )
