@@ -1,0 +1,373 @@
+"""The walk: from roots to the directories in which a manifest is looked for, whole or where a hint points."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from sidecar.model import MANIFEST_NAME, LastError, RootStatus
+from sidecar.ops.log import visible
+from sidecar.watch.read import ABSENT, describe
+from sidecar.watch.still import Node, Stillness
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from sidecar.watch.values import Root
+
+T = TypeVar("T")
+
+Ident = tuple[int, int]
+
+
+class Tree(Generic[T]):
+    """The directories below the roots.
+
+    A directory that holds a manifest is a capsule and is not descended into; nor is one whose manifest has been gone
+    for less than `grace` seconds. Links to directories are followed, but never back to a directory above. Entries
+    whose name begins with `..` are passed over (the inside of a Kubernetes volume).
+    """
+
+    def __init__(self, still: Stillness[T], grace: float) -> None:
+        self.grace = grace
+        self.status: dict[str, RootStatus] = {}
+        self.moved = True
+        self._still = still
+        self._roots: dict[str, int] = {}
+        self._nodes: dict[str, Node[T]] = {}
+        self._former: dict[str, Node[T]] = {}
+        self._lingering: dict[str, Node[T]] = {}
+        self._anchors: dict[str, tuple[str, Ident]] = {}
+        self._twins: dict[str, list[str]] = {}
+
+    def configure(self, roots: Sequence[Root]) -> None:
+        """Walk other roots from the next look at everything on; what is known of directories in both is kept."""
+        depths = depths_of(roots)
+        self._roots = depths
+        self._former |= self._nodes
+        self._nodes, self._lingering = {}, {}
+        self.status = {path: self.status[path] for path in depths if path in self.status}
+        self._anchors = {path: anchor for path, anchor in self._anchors.items() if path in depths}
+        self.moved = True
+
+    def reread(self) -> None:
+        """Have every manifest taken again, though none of them changed."""
+        for node in (*self._nodes.values(), *self._former.values()):
+            self._still.reread(node)
+
+    def due(self) -> float | None:
+        """Return when a directory that was a capsule may be descended into, by the clock."""
+        times = (n.freed + self.grace for n in self._lingering.values() if n.freed is not None)
+        return min(times, default=None)
+
+    # Looking at everything
+
+    def look(self) -> None:
+        """Look at everything below the roots."""
+        for path in self._roots:
+            self._look_at_root(path)
+        for node in self._former.values():
+            self._still.forget(node)
+        self._former.clear()
+
+    def _look_at_root(self, path: str) -> None:
+        trouble = None
+        try:
+            found = os.stat(path)  # noqa: PTH116 - surrogate-escaped text paths throughout
+        except OSError as error:
+            number = error.errno or errno.EIO
+            trouble = f"{visible(path)}: does not exist (yet); it is taken up as soon as it does"
+            if number in ABSENT:
+                self._forget(path)
+            else:
+                trouble = self._still.unknown[path] = describe(path, number)
+                self._keep(path)
+        else:
+            if stat.S_ISDIR(found.st_mode):
+                node = self._node(path, self._roots[path])
+                self._identify(node, (found.st_dev, found.st_ino))
+                self._look_at(node)
+                trouble = self._still.unknown.get(path)
+            else:
+                trouble = f"{visible(path)}: is not a directory; name one that holds capsules, or is one"
+                self._forget(path)
+        self._report(path, trouble)
+        self._anchor(path)
+
+    def _report(self, path: str, trouble: str | None) -> None:
+        old = self.status.get(path)
+        said = old.last_error.message if old and old.last_error else None
+        if old is None or said != trouble:
+            error = None if trouble is None else LastError(time.time(), trouble)
+            self.status[path] = RootStatus(path, error)
+
+    def _look_at(self, node: Node[T]) -> None:
+        if self._still.unknown:
+            self._still.unknown.pop(node.path, None)
+        if self._opens(node):
+            self._list(node)
+
+    def _opens(self, node: Node[T]) -> bool:
+        """Look at the manifest of a directory; return whether the directory is to be descended into."""
+        self._still.look(node)
+        if node.found is not None:
+            self._forget_children(node.children or ())
+            node.children = None
+            self._lingering.pop(node.path, None)
+            return False
+        if node.room <= 0:
+            return False
+        if node.freed is not None:
+            if self._still.clock() - node.freed < self.grace:
+                self._lingering[node.path] = node
+                return False
+            node.freed = None
+            self._lingering.pop(node.path, None)
+        return True
+
+    def _list(self, node: Node[T]) -> None:
+        here: set[str] = set()
+        before = node.children or set()
+        try:
+            with os.scandir(node.path) as entries:
+                for entry in entries:
+                    if not entry.name.startswith("..") and entry.path not in self._roots:
+                        self._look_at_entry(node, entry, here)
+        except OSError as error:
+            if error.errno not in ABSENT:
+                self._still.unknown[node.path] = describe(node.path, error.errno or errno.EIO)
+                self._keep_children(node)
+                node.children = before | here
+                return
+        node.children = here
+        self._forget_children(before - here)
+
+    def _look_at_entry(self, parent: Node[T], entry: os.DirEntry[str], here: set[str]) -> None:
+        path = entry.path
+        node = self._nodes.get(path)
+        try:
+            if not entry.is_dir():
+                return
+            if node is None or node.entry != entry.inode() or entry.is_symlink():
+                found = entry.stat()
+                ident = (found.st_dev, found.st_ino)
+                if entry.is_symlink() and self._leads_back(parent, ident):
+                    return
+                node = self._node(path, parent.room - 1)
+                self._identify(node, ident)
+                node.entry = entry.inode()
+        except OSError as error:
+            if error.errno not in ABSENT and (path in self._nodes or path in self._former):
+                self._still.unknown[path] = describe(path, error.errno or errno.EIO)
+                self._keep(path)
+                here.add(path)
+            return
+        node.room = parent.room - 1
+        here.add(path)
+        self._look_at(node)
+
+    # Nodes
+
+    def _node(self, path: str, room: int) -> Node[T]:
+        node = self._nodes.get(path)
+        if node is None:
+            node = self._former.pop(path, None)
+            if node is None:
+                node = Node(path, f"{inside(path)}{MANIFEST_NAME}")
+            self._nodes[path] = node
+            self.moved = True
+        node.room = room
+        return node
+
+    def _identify(self, node: Node[T], ident: Ident) -> None:
+        if node.ident != ident:
+            node.ident = ident
+            self.moved = True
+
+    def _leads_back(self, node: Node[T], ident: Ident) -> bool:
+        above: Node[T] | None = node
+        while above is not None:
+            if above.ident == ident:
+                return True
+            above = None if above.path in self._roots else self._nodes.get(parent_of(above.path))
+        return False
+
+    def _keep(self, path: str) -> None:
+        """Take over what the configuration before knew of a directory that cannot be looked into."""
+        node = self._nodes.get(path)
+        if node is None and path in self._former:
+            node = self._nodes[path] = self._former.pop(path)
+        if node is not None:
+            self._keep_children(node)
+
+    def _keep_children(self, node: Node[T]) -> None:
+        if self._former:
+            for child in node.children or ():
+                self._keep(child)
+
+    def _forget(self, path: str) -> None:
+        node = self._nodes.pop(path, None)
+        if node is None:
+            self._still.unknown.pop(path, None)
+            return
+        self.moved = True
+        self._still.forget(node)
+        self._lingering.pop(path, None)
+        self._forget_children(node.children or ())
+
+    def _forget_children(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            if path not in self._roots:
+                self._forget(path)
+
+    # Looking where hints point
+
+    def targets(self, hints: Iterable[str]) -> set[str]:
+        """Return the directories that events on these paths may concern.
+
+        An event names an entry of a watched directory, by one of the paths that lead there; what kind of event it
+        was, and on which of these paths, is not relied on.
+        """
+        found: set[str] = set()
+        for hint in hints:
+            above, _, name = hint.rpartition("/")
+            if hint in self._nodes:
+                found.add(hint)
+            for place in (above or "/", *self._twins.get(above or "/", ())):
+                self._aim(place, name, found)
+        return found
+
+    def _aim(self, place: str, name: str, found: set[str]) -> None:
+        path = inside(place) + name
+        found.update(root for root in self._roots if root == path or root.startswith(inside(path)))
+        node = self._nodes.get(place)
+        if node is None:
+            return
+        whole = node.room <= 0 or node.found is not None or name == MANIFEST_NAME or name.startswith("..")
+        found.add(place if whole else path)
+
+    def revisit(self, paths: Collection[str]) -> None:
+        """Look at these directories again, at what has yet to stand still, and at what is no capsule any more."""
+        for path in sorted(paths):
+            self._revisit(path)
+        for node in list(self._still.pending.values()):
+            if node.path not in paths and node.path not in self._lingering:
+                self._opens(node)
+        for node in list(self._lingering.values()):
+            self._look_at(node)
+
+    def _revisit(self, path: str) -> None:
+        if path in self._roots:
+            self._look_at_root(path)
+            return
+        parent = self._nodes.get(parent_of(path))
+        if parent is None or parent.found is not None or parent.room <= 0 or parent.freed is not None:
+            return
+        try:
+            found = os.stat(path)  # noqa: PTH116 - surrogate-escaped text paths throughout
+        except OSError as error:
+            if error.errno in ABSENT:
+                self._drop(parent, path)
+            elif path in self._nodes:
+                self._still.unknown[path] = describe(path, error.errno or errno.EIO)
+            return
+        ident = (found.st_dev, found.st_ino)
+        if not stat.S_ISDIR(found.st_mode) or self._leads_back(parent, ident):
+            self._drop(parent, path)
+            return
+        node = self._node(path, parent.room - 1)
+        if node.ident != ident:
+            node.entry = -1
+        self._identify(node, ident)
+        if parent.children is None:
+            parent.children = set()
+        parent.children.add(path)
+        self._look_at(node)
+        self._look_at_roots_in(path)
+
+    def _drop(self, parent: Node[T], path: str) -> None:
+        if parent.children is not None:
+            parent.children.discard(path)
+        self._forget(path)
+        self._look_at_roots_in(path)
+
+    def _look_at_roots_in(self, path: str) -> None:
+        for root in self._roots:
+            if root.startswith(inside(path)):
+                self._look_at_root(root)
+
+    # What to watch
+
+    def _anchor(self, path: str) -> None:
+        """Note the nearest directory above a root: changes there may bring the root, or take it away."""
+        above = parent_of(path)
+        while (ident := ident_of(above)) is None:
+            if above == "/":
+                return
+            above = parent_of(above)
+        anchor = (above, ident)
+        if self._anchors.get(path) != anchor:
+            self._anchors[path] = anchor
+            self.moved = True
+
+    def places(self, files: Iterable[str]) -> dict[str, Ident]:
+        """Return the directories to watch, by device and inode: all that were looked into, and those above.
+
+        `files` are further files whose directories are wanted too.
+        """
+        found = {path: node.ident for path, node in self._nodes.items()}
+        for above, ident in self._anchors.values():
+            found.setdefault(above, ident)
+        for above in {parent_of(path) for path in files} - found.keys():
+            if (there := ident_of(above)) is not None:
+                found[above] = there
+        by_ident: defaultdict[Ident, list[str]] = defaultdict(list)
+        for path, ident in found.items():
+            by_ident[ident].append(path)
+        same = [paths for paths in by_ident.values() if len(paths) > 1]
+        self._twins = {path: [p for p in paths if p != path] for paths in same for path in paths}
+        self.moved = False
+        return found
+
+
+def ident_of(path: str) -> Ident | None:
+    """Return the device and inode that a path leads to, or None where it cannot be told."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - surrogate-escaped text paths throughout
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def plain(path: str) -> str:
+    """Return a path without slashes at its end."""
+    return path.rstrip("/") or "/"
+
+
+def inside(path: str) -> str:
+    """Return what the paths of all that lies in a directory begin with."""
+    return path if path == "/" else f"{path}/"
+
+
+def parent_of(path: str) -> str:
+    """Return the path of the directory that a path lies in, by its text."""
+    return path.rpartition("/")[0] or "/"
+
+
+def depths_of(roots: Iterable[Root]) -> dict[str, int]:
+    """Return how deep to look below each root; one that lies in another is looked into as deep as both say."""
+    own: dict[str, int] = {}
+    for root in roots:
+        path = plain(root.path)
+        own[path] = max(root.depth, own.get(path, 0))
+    depths = dict(own)
+    for above, depth in own.items():
+        for path, deep in depths.items():
+            if path.startswith(inside(above)):
+                levels = path[len(inside(above)) :].count("/") + 1
+                depths[path] = max(deep, depth - levels)
+    return depths
