@@ -9,8 +9,8 @@ from sidecar.config.hosts import WILDCARDS, address_of, is_loopback
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sidecar.config.schema import Keys
     from sidecar.config.quantities import PortRange
+    from sidecar.config.schema import Keys
 
 CONTRADICTION = "E-CFG-005"
 EPHEMERAL = "W-CFG-006"
@@ -106,6 +106,6 @@ def _overlap(one: str, other: str) -> bool:
     if one == other:
         return True
     for wildcard, host in ((one, other), (other, one)):
-        if wildcard in WILDCARDS and _version(host) in (0, _version(wildcard)):  # noqa:
+        if wildcard in WILDCARDS and _version(host) in (0, _version(wildcard)):
             return True
     return is_loopback(one) and is_loopback(other) and 0 in (_version(one), _version(other))

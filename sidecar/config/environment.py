@@ -66,6 +66,7 @@ def read(environ: Mapping[str, str]) -> Overlay:
             message = f"matches no key, and is ignored{f'; did you mean {PREFIX}{near}?' if near else ''}"
             if path:
                 message = f"is ignored: {'.'.join(path)} takes a list; set it in the file"
+                message += ", or use --root" if path == ("roots",) else ""
             problems.append(Problem(WHERE, 0, 0, UNMATCHED, name, message, Severity.WARNING))
     return Overlay(values, names, tuple(problems))
 

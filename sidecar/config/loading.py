@@ -13,10 +13,10 @@ from sidecar.config import environment
 from sidecar.config.checks import findings
 from sidecar.config.problems import Sources
 from sidecar.config.quantities import PortRange, parse_ports
-from sidecar.config.schema import Config, Keys
+from sidecar.config.schema import DEFAULT_ROOT, Config, Keys
 from sidecar.config.values import Bases, Given
 from sidecar.errors import InputError, Problem, Severity
-from sidecar.yamlfile import Document, YamlError, parse
+from sidecar.yamlfile import Document, YamlError, examine
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -86,12 +86,12 @@ def build(
         problems += [*document.refused, *sources.of_file(_errors(raw, bases))]
     problems += sources.of_overlay(_errors(_merged({}, over), bases))
     if _wrong(problems):
-        raise _refusal(problems, file)
-    merged.setdefault("roots", [{"path": "./capsules"}])
+        raise _refusal(problems)
+    merged.setdefault("roots", [{"path": DEFAULT_ROOT}])
     keys = Keys.model_validate(merged, context=bases, by_alias=True, by_name=False)
     problems += [sources.problem(f.path, f.code, f.message) for f in findings(keys, ephemeral)]
     if _wrong(problems):
-        raise _refusal(problems, file)
+        raise _refusal(problems)
     found = {name: getattr(keys, name) for name in Keys.model_fields}
     return Config(**found, source=source, warnings=tuple(_in_order(problems)))
 
@@ -119,17 +119,17 @@ def _read(path: str, shown: str) -> bytes:
     except OSError as error:
         hint = "; `sidecar init` writes one" if isinstance(error, FileNotFoundError) else ""
         message = f"cannot be read: {error.strerror}{hint}"
-        raise _refusal([Problem(shown, 0, 0, UNREADABLE, "", message)], shown) from None
+        raise _refusal([Problem(shown, 0, 0, UNREADABLE, "", message)]) from None
 
 
 def _parse(data: bytes, file: str) -> Document:
     try:
-        document = parse(data, file=file, code=MALFORMED, max_bytes=MAX_BYTES)
+        document = examine(data, file=file, code=MALFORMED, max_bytes=MAX_BYTES)
     except YamlError as error:
-        raise _refusal(error.problems, file) from None
+        raise _refusal(error.problems) from None
     if document.value is None:
         message = "is empty; name at least the roots, or write {} where every default is wanted"
-        raise _refusal([Problem(file, 0, 0, MALFORMED, "", message)], file)
+        raise _refusal([Problem(file, 0, 0, MALFORMED, "", message)])
     return document
 
 
@@ -169,10 +169,12 @@ def _wrong(problems: Iterable[Problem]) -> bool:
 
 
 def _in_order(problems: Iterable[Problem]) -> list[Problem]:
-    return sorted(problems, key=lambda p: (p.file in environment.OUTSIDE, p.line, p.column))
+    """Sort by place: the file's, then those of the environment, then the command line's."""
+    last = environment.OUTSIDE
+    return sorted(problems, key=lambda p: (p.file in last and last.index(p.file) + 1, p.line, p.column))
 
 
-def _refusal(problems: Iterable[Problem], file: str | None) -> InputError:
+def _refusal(problems: Iterable[Problem]) -> InputError:
     found = _in_order(problems)
     count = sum(p.severity is Severity.ERROR for p in found)
-    return InputError(f"{file or 'the configuration'} has {count} error{'s' if count > 1 else ''}", found)
+    return InputError(f"the configuration is refused: {count} error{'s' if count > 1 else ''}", found)

@@ -23,7 +23,7 @@ from sidecar.config.quantities import quoted
 from sidecar.config.schema import Block, Keys
 from sidecar.config.values import NOT_ALLOWED, WRONG_TYPE
 from sidecar.errors import Problem, Severity
-from sidecar.yamlfile import nearest
+from sidecar.yamlfile import dotted, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,6 +34,8 @@ TYPE: Final = "E-CFG-002"
 UNKNOWN: Final = "E-CFG-003"
 VALUE: Final = "E-CFG-004"
 OF_KEY: Final = "[key]"
+
+_PLAIN: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
 
 Path = tuple[Any, ...]
 
@@ -51,21 +53,23 @@ class Sources:
         document = self._document
         if document is None:
             return
+        taken = {(p.line, p.column) for p in document.refused}
+        for path, number in _integers(document.value) if document.odd_integers else ():
+            if not _PLAIN.fullmatch(spelt := document.source(path)):
+                plain = re.sub("^([-+]?)0+(?=[0-9])", r"\1", spelt)
+                write = plain if plain.isdecimal() else f'{number}, or quote it: "{spelt}"'
+                found = self._at(path, TYPE, f"YAML reads {spelt} as {number}; write {write}")
+                taken.add((found.line, found.column))
+                yield found
         seen = set()
         for error in errors:
             path, at_key = _in_document(error["loc"], document.value)
             at_key = at_key or error["type"] == "extra_forbidden"
-            if (path, at_key) in seen:
+            if document.place(path, key=at_key) in taken or (path, at_key) in seen:
                 continue
             seen.add((path, at_key))
             code, message = explain(error, _Spelt(document, path, at_key=at_key))
             yield self._at(path, code, message, at_key=at_key)
-        for path, number in _integers(document.value) if document.odd_integers else ():
-            spelt = document.source(path)
-            if (path, False) not in seen and not re.fullmatch("[-+]?(?:0|[1-9][0-9]*)", spelt, re.ASCII):
-                plain = re.sub("^([-+]?)0+(?=[0-9])", r"\1", spelt)
-                write = plain if plain.isdecimal() else str(number)
-                yield self._at(path, TYPE, f"YAML reads {spelt} as {number}; write {write}")
 
     def of_overlay(self, errors: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
         """Yield the problems of what flags and the environment say."""
@@ -79,10 +83,11 @@ class Sources:
         severity = Severity.WARNING if code.startswith("W") else Severity.ERROR
         if name := self._name(path):
             return Problem(_where(name), 0, 0, code, name, message, severity)
-        if self._document is not None:
-            path, _ = _in_document(path, self._document.value)
-            return self._at(path, code, message, severity)
-        return Problem("defaults", 0, 0, code, dotted(path), message, severity)
+        document = self._document
+        written = () if document is None else _in_document(path, document.value)[0]
+        if document is not None and document.source(written):
+            return self._at(written, code, message, severity)
+        return Problem(self._file or "defaults", 0, 0, code, dotted(path), message, severity)
 
     def _at(
         self,
@@ -129,7 +134,7 @@ def explain(error: Mapping[str, Any], spelt: _Spelt | None) -> tuple[str, str]:
     if kind == "extra_forbidden":
         return UNKNOWN, _unknown(error["loc"])
     if kind == "missing":
-        return VALUE, "is missing"
+        return VALUE, f"is missing; write `{error['loc'][-1]}: …`"
     if kind in ("literal_error", "enum"):
         words = re.findall("'([^']*)'", context["expected"])
         near = nearest(error["input"], words) if isinstance(error["input"], str) else None
@@ -163,11 +168,6 @@ def _unknown(path: Sequence[Any]) -> str:
     known = keys_at(path[:-1])
     near = nearest(str(path[-1]), known)
     return "unknown key; " + (f"did you mean {near}?" if near else f"known here: {', '.join(known)}")
-
-
-def dotted(path: Path) -> str:
-    """Return a path as messages show it: `roots[0].path`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
 
 
 def _in_document(loc: Sequence[Any], value: object) -> tuple[Path, bool]:

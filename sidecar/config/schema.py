@@ -9,22 +9,27 @@ import os.path
 from collections.abc import Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from sidecar.config import quantities
 from sidecar.config import values as v
 from sidecar.errors import Problem
 from sidecar.model import Containment, Settings
 
+if TYPE_CHECKING:
+    from pydantic_core import core_schema
 
-def _key(default: object, description: str, *, written: object = None, alias: str | None = None) -> Any:
+DEFAULT_ROOT: Final = "./capsules"
+_SAME: Final = object()
+
+
+def _key(default: object, description: str, *, written: object = _SAME, alias: str | None = None) -> Any:
     """Make a key, like pydantic.Field; `written` is its default as it stands in a file, where that differs."""
-    extra: dict[str, Any] = {"default": written}
-    return Field(
-        default, description=description, alias=alias, json_schema_extra=None if written is None else extra
-    )
+    extra: dict[str, Any] = {"default": default if written is _SAME else written}
+    return Field(default, description=description, alias=alias, json_schema_extra=extra)
 
 
 def _duration(written: str, description: str) -> Any:
@@ -70,8 +75,12 @@ class Listen(Block):
         default=False,
         description="Take the manifest's network.internal_port, the capsule's own runtime permitting.",
     )
-    allowed_hosts: tuple[v.AllowedHost, ...] = _key((), "Further values of the Host header that are let in.")
-    allowed_origins: tuple[v.Origin, ...] = _key((), "Further values of the Origin header that are let in.")
+    allowed_hosts: tuple[v.AllowedHost, ...] = _key(
+        (), "Further values of the Host header that are let in.", written=[]
+    )
+    allowed_origins: tuple[v.Origin, ...] = _key(
+        (), "Further values of the Origin header that are let in.", written=[]
+    )
 
 
 class Desk(Block):
@@ -83,7 +92,9 @@ class Desk(Block):
         "token", "Who may use what is the operator's: token holders, or anyone."
     )
     metrics: Literal["open", "token"] = _key("open", "Who may read /metrics.")
-    allowed_hosts: tuple[v.AllowedHost, ...] = _key((), "Further values of the Host header that are let in.")
+    allowed_hosts: tuple[v.AllowedHost, ...] = _key(
+        (), "Further values of the Host header that are let in.", written=[]
+    )
 
 
 class Watch(Block):
@@ -156,7 +167,9 @@ class CapsuleConfig(Block):
     cross_mounts: v.Flag = _key(
         default=False, description="Whether planes may cross mount points below an export root."
     )
-    input_modes: v.MediaTypes = _key(("text/plain",), "Media types of messages that the capsule understands.")
+    input_modes: v.MediaTypes = _key(
+        ("text/plain",), "Media types of messages that the capsule understands.", written=["text/plain"]
+    )
     disabled: v.Flag = _key(default=False, description="List the capsule, but do not serve it.")
 
 
@@ -173,8 +186,10 @@ def _filled(roots: tuple[Root, ...]) -> tuple[Root, ...]:
 class Keys(Block):
     """Everything that the file may say."""
 
-    roots: Annotated[tuple[Root, ...], AfterValidator(_filled), Field(json_schema_extra={"minItems": 1})] = (
-        _key((Root(path="./capsules"),), "Where capsules are looked for.", written=[{"path": "./capsules"}])
+    roots: Annotated[tuple[Root, ...], AfterValidator(_filled)] = Field(
+        (Root(path=DEFAULT_ROOT),),
+        description="Where capsules are looked for.",
+        json_schema_extra={"default": [{"path": DEFAULT_ROOT}], "minItems": 1},
     )
     listen: Listen = _key(Listen(), "The capsules' own ports.", written={})
     desk: Desk = _key(Desk(), "The one listener for the registry as a whole.", written={})
@@ -194,7 +209,11 @@ class Keys(Block):
         Mapping[v.CapsuleId, CapsuleConfig],
         BeforeValidator(lambda value: {} if value is None else value),
         AfterValidator(_frozen),
-    ] = _key(MappingProxyType({}), "Settings by capsule id.", written={})
+    ] = Field(
+        default_factory=lambda: MappingProxyType({}),
+        description="Settings by capsule id.",
+        json_schema_extra={"default": {}},
+    )
 
 
 class Config(Keys):
@@ -250,11 +269,15 @@ def _same(configured: str, directory: str) -> bool:
     return os.path.realpath(configured) == os.path.realpath(directory)
 
 
+class _Generator(GenerateJsonSchema):
+    """Leaves defaults to the keys, which give them as a file writes them."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of the configuration file, for editors."""
-    schema = Keys.model_json_schema(by_alias=True)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **schema,
-        "title": "Configuration of sidecar",
-    }
+    schema = Keys.model_json_schema(by_alias=True, schema_generator=_Generator)
+    head = {"$schema": _Generator.schema_dialect, "title": "Configuration of sidecar"}
+    return head | {name: value for name, value in schema.items() if name not in head}

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, ValidationInfo, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, PlainValidator, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from sidecar.config import hosts, quantities
@@ -228,6 +228,9 @@ _PORTS: Final = WithJsonSchema({"type": ["string", "integer"], "pattern": "^[0-9
 _HOSTS: Final = WithJsonSchema(
     {"type": ["string", "array"], "items": _SOME_TEXT, "minLength": 1, "minItems": 1, "uniqueItems": True}
 )
+_MEDIA_TYPES: Final = WithJsonSchema(
+    {"type": "array", "items": _SOME_TEXT, "minItems": 1, "uniqueItems": True}
+)
 _ORIGIN: Final = WithJsonSchema({"type": "string", "pattern": "^https?://[^/?#@]+$"})
 _ID_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": "^[a-z0-9._~-]{1,129}$"})
 _NAMED: Final = "a host name or address"
@@ -263,8 +266,5 @@ MediaType: TypeAlias = Annotated[
     str, PlainValidator(text(_media_type, "a media type, such as text/plain")), WithJsonSchema(_SOME_TEXT)
 ]
 MediaTypes: TypeAlias = Annotated[
-    tuple[MediaType, ...],
-    AfterValidator(_filled),
-    AfterValidator(_no_twins),
-    Field(json_schema_extra={"minItems": 1, "uniqueItems": True}),
+    tuple[MediaType, ...], AfterValidator(_filled), AfterValidator(_no_twins), _MEDIA_TYPES
 ]
