@@ -1,0 +1,80 @@
+"""Whether a manifest can be served where it is: its workspace, and what its export roots reach. Touches the disk."""
+
+from __future__ import annotations
+
+import os.path
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from sidecar.errors import Problem
+from sidecar.manifest.load import export_problems
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from sidecar.manifest.load import Loaded
+
+MORE: Final = "; and {} more, see `sidecar check`"
+
+
+@dataclass(frozen=True, slots=True)
+class ExportCheck:
+    """What is to be looked at: a manifest in its directory with the workspace it would have (absolute paths)."""
+
+    loaded: Loaded
+    directory: str
+    path: str
+    workspace: str
+
+
+def workspace_of(template: str, directory: str, *, capsule_id: str, session_id: str) -> str:
+    """Return the absolute workspace of a capsule; `{id}` and `{session_id}` in the template are filled in."""
+    filled = template.replace("{id}", capsule_id).replace("{session_id}", session_id)
+    return os.path.normpath(os.path.join(directory, filled))  # noqa: PTH118 - text of any bytes
+
+
+def exports_anything(loaded: Loaded) -> bool:
+    """Whether the manifest declares a plane, so that there is something to look at on the disk."""
+    return loaded.manifest is not None and bool(loaded.manifest.files or loaded.manifest.peer_files)
+
+
+def check_exports(checks: Iterable[ExportCheck], guarded: Sequence[str]) -> list[tuple[Problem, ...]]:
+    """Return the problems of each check's export roots. Blocks on the disk: not for the event loop.
+
+    `guarded` are paths that no export root may reach: the state directory, the configuration file.
+    """
+    real = [os.path.realpath(path) for path in guarded]
+    return [
+        (
+            *export_problems(check.loaded, directory=check.directory, workspace=check.workspace),
+            *_exposed(check, real),
+        )
+        for check in checks
+    ]
+
+
+def _exposed(check: ExportCheck, guarded: Sequence[str]) -> Iterable[Problem]:
+    manifest = check.loaded.manifest
+    if manifest is None:
+        return
+    for key, export in (("files", manifest.files), ("peer_files", manifest.peer_files)):
+        if export is None:
+            continue
+        root = os.path.realpath(os.path.join(check.workspace, export.root))  # noqa: PTH118 - text of any bytes
+        for path in guarded:
+            if os.path.commonpath((root, path)) == root:
+                yield Problem(
+                    check.path,
+                    0,
+                    0,
+                    "E-MAN-003",
+                    f"exports.{key}.root",
+                    f'"{export.root}" would serve {path}, which is the sidecar\'s own:'
+                    " export another directory, or move the sidecar's files",
+                )
+
+
+def summary(problems: Sequence[Problem]) -> str:
+    """Return the problems as one line: the first, and how many more there are."""
+    first = str(problems[0])
+    return first if len(problems) == 1 else first + MORE.format(len(problems) - 1)

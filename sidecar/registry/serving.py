@@ -1,0 +1,220 @@
+"""What is served where: takes in what an update decided, and says each change once in the log."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from sidecar.model import LastError, Wanted
+from sidecar.registry import ports
+from sidecar.registry.candidates import capsule_of
+from sidecar.registry.places import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
+    from sidecar.config import Config
+    from sidecar.registry.candidates import Candidate
+    from sidecar.registry.places import Place, Places
+    from sidecar.registry.sessions import Memory
+
+LOGGED: Final = 20
+"""How many ids or warnings one line of the log names."""
+
+
+class Serving:
+    """Keeps the places, the names and the ports in step. Between two calls of `finish` one update is taken in.
+
+    A line of the log is written at `finish`, when every place has the id that it is called by.
+    """
+
+    def __init__(self, places: Places, memory: Memory, config: Config) -> None:
+        self.config = config
+        self._places = places
+        self._memory = memory
+        self._fixed: Counter[int] = Counter()
+        self._fixed_before: frozenset[int] = frozenset()
+        self._names: set[str] = set()
+        self._stale: set[str] = set()
+        self._relist = False
+        self._unused: AbstractSet[str] = frozenset()
+        self._lines: list[tuple[str, str, str | Place, dict[str, Any]]] = []
+
+    def add(self, place: Place) -> None:
+        """Take in a directory that was not there before."""
+        self._places.add(place)
+        self._relist = True
+
+    def remove(self, place: Place) -> None:
+        """Let go of a directory whose manifest has been gone for the grace."""
+        self._end(place, reason="the manifest is gone")
+        self._places.remove(place)
+        self._relist = True
+
+    def take(self, candidate: Candidate, at: float, *, back: bool) -> None:
+        """Serve a candidate, whose session is committed; `back`: its capsule had been gone."""
+        wish, session, place = candidate.wish, candidate.session, candidate.wish.place
+        before = place.capsule if place.capsule and place.capsule.session_id == session.session_id else None
+        if place.capsule is not None and before is None:
+            self._end(place, reason="the manifest has another name")
+        capsule = capsule_of(candidate, before, at)
+        if before is None:
+            event = "capsule_returned" if back else "capsule_added"
+            self._say("info", event, place, name=wish.manifest.name, session=session.session_id)
+            self._names.add(wish.manifest.name)
+            self._places.rename(place, None, wish.manifest.name)
+        elif capsule is not before:
+            self._say("info", "capsule_changed", place, version=wish.manifest.version)
+        self._relist = self._relist or place.held is not session
+        place.held, place.artifact = session, False
+        place.good, place.capsule = wish.loaded, capsule
+        if capsule.settings.disabled:
+            place.port = place.trouble = None
+        place.checked, place.export_problems = (wish.loaded, candidate.workspace), candidate.problems
+        self._fix(place, ports.fixed(capsule.settings, capsule.manifest))
+        self._warn(place)
+
+    def hold(self, place: Place) -> None:
+        """Have a place whose manifest is bad keep the session that it is remembered to have."""
+        if place.artifact:
+            place.artifact = False
+            place.changed()
+        if place.held is None and (present := self._memory.present(place.directory)) is not None:
+            place.held = present
+            self._relist = True
+
+    def list_as_artifact(self, place: Place) -> None:
+        """List a place without serving it."""
+        if place.artifact:
+            return
+        self._end(place, reason="the manifest describes an artifact")
+        place.artifact = True
+        place.held = place.good = None
+        self._relist = True
+        self._warn(place)
+
+    def fail(self, place: Place, message: str, at: float) -> None:
+        """Show what is wrong with the newest manifest; what is served goes on."""
+        if place.error is None or place.error.message != message:
+            place.error = LastError(at, printable(message))
+            last_good = place.capsule is not None
+            self._say("warning", "manifest_refused", place, problem=message, last_good=last_good)
+        self._warn(place)
+
+    def mend(self, place: Place) -> None:
+        """Take note that nothing is wrong with the newest manifest."""
+        if place.error is not None:
+            place.error = None
+            self._say("info", "manifest_mended", place)
+            place.changed()
+
+    def bound(self, place: Place, port: int) -> bool:
+        """Take note of the port that a place's listener has; return whether that is to be remembered."""
+        place.port, place.trouble = port, None
+        place.changed()
+        loser = self._memory.ports.directory_of(port)
+        if not self._memory.ports.remember(place.directory, port):
+            return False
+        self._refresh(place)
+        if loser is not None and (other := self._places.get(loser)) is not None:
+            self._refresh(other)
+        return True
+
+    def unbound(self, place: Place, reason: str, at: float) -> None:
+        """Take note that a place has no listener, and why."""
+        place.port = None
+        if place.trouble is None or place.trouble.message != reason:
+            place.trouble = LastError(at, printable(reason))
+        place.changed()
+
+    def finish(self, *, quiet: bool = False) -> None:
+        """Bring everything in step that depends on more than one place, and write the lines of the log.
+
+        `quiet` is for the first look: what is there is no news then.
+        """
+        if self._relist:
+            self._places.list_others(self._memory.ids)
+            self._relist = False
+        fixed = frozenset(self._fixed)
+        for place in self._places if fixed != self._fixed_before else self._stale_places():
+            self._refresh(place)
+        self._fixed_before = fixed
+        self._stale.clear()
+        for name, ids in self._places.warn_namesakes(self._names):
+            self._log("warning", "namesakes", name=name, capsules=ids[:LOGGED], count=len(ids))
+        self._names.clear()
+        for level, event, who, fields in self._lines:
+            self._log("debug" if quiet and level == "info" else level, event, **_called(who), **fields)
+        self._lines.clear()
+        self._warn_unused_settings()
+
+    def _warn_unused_settings(self) -> None:
+        """Say once which `capsules.<id>` of the configuration belong to no capsule."""
+        unknown = self.config.capsules.keys() - self._memory.ids.keys()
+        unused = unknown - {place.id for place in self._places} if unknown else frozenset()
+        for key in sorted(unused - self._unused):
+            self._log("warning", "settings_unused", key=f"capsules.{key}", config=self.config.source)
+        self._unused = unused
+
+    def _stale_places(self) -> list[Place]:
+        return [place for d in self._stale if (place := self._places.get(d)) is not None]
+
+    def _end(self, place: Place, *, reason: str) -> None:
+        """Serve a place's capsule no more."""
+        if place.capsule is None:
+            return
+        self._say("info", "capsule_removed", place.id, path=printable(place.directory), reason=reason)
+        name = place.capsule.manifest.name
+        self._names.add(name)
+        self._places.rename(place, name, None)
+        place.capsule = place.wanted = place.trouble = place.port = None
+        self._fix(place, None)
+
+    def _fix(self, place: Place, due: ports.Due | None) -> None:
+        self._stale.add(place.directory)
+        if due == place.due:
+            return
+        for port, step in ((place.due, -1), (due, 1)):
+            if port is not None:
+                self._fixed[port.port] += step
+                if not self._fixed[port.port]:
+                    del self._fixed[port.port]
+        place.due = due
+
+    def _refresh(self, place: Place) -> None:
+        """Have a place want what it should: its capsule, on the port that is due."""
+        capsule = place.capsule
+        if capsule is None or capsule.settings.disabled:
+            place.wanted = None
+            return
+        remembered = self._memory.ports.port_of(place.directory)
+        due = place.due or ports.remembered(remembered, self.config.listen.ports, self._fixed)
+        port, source = (None, None) if due is None else (due.port, due.source)
+        now = place.wanted
+        if now is None or now.capsule is not capsule or (now.port, now.port_from) != (port, source):
+            place.wanted = Wanted(capsule, port, source)
+
+    def _warn(self, place: Place) -> None:
+        """Renew the warnings of a place: those of the file, of the manifest that is served, of its export roots."""
+        problems = (*place.good.warnings, *place.export_problems) if place.good is not None else ()
+        texts = [place.found.warning] if place.found.warning else []
+        texts += [printable(str(problem)) for problem in problems]
+        if tuple(texts) != place.warnings:
+            place.warnings = tuple(texts)
+            if texts:
+                self._say("warning", "manifest_warnings", place, warnings=texts[:LOGGED], count=len(texts))
+        place.changed()
+
+    def _say(self, level: str, event: str, who: str | Place, **fields: object) -> None:
+        self._lines.append((level, event, who, fields))
+
+    def _log(self, level: str, event: str, **fields: object) -> None:
+        getattr(structlog.get_logger(), level)(event, **fields)
+
+
+def _called(who: str | Place) -> dict[str, str]:
+    if isinstance(who, str):
+        return {"capsule": who}
+    return {"capsule": who.id, "path": printable(who.directory)}

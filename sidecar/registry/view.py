@@ -1,0 +1,83 @@
+"""What others may see of the registry: its rows, its roots, its configuration, and whether it is ready."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sidecar.model import CapsuleStatus, ConfigStatus, LastError, RootStatus
+from sidecar.registry.places import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from sidecar.registry.places import Places
+
+
+class View:
+    """Committed state, never a way to change it: the `RegistryView` of the model. Used on the event loop only.
+
+    `tasks` returns the number of tasks by state for a session id.
+    """
+
+    def __init__(self, places: Places, tasks: Callable[[str], Mapping[str, int]]) -> None:
+        self._places = places
+        self._tasks = tasks
+        self._roots: tuple[RootStatus, ...] = ()
+        self._config = ConfigStatus(None, 0.0)
+        self._untried: set[str] | None = None
+        self._draining = False
+
+    def capsules(self) -> Sequence[CapsuleStatus]:
+        """Return all rows, sorted by id."""
+        rows = []
+        for place in self._places.in_order_of_ids():
+            row = place.row
+            if row.session_id is not None and (tasks := self._tasks(row.session_id)):
+                row = replace(row, tasks=tasks)
+            rows.append(row)
+        return rows
+
+    def roots(self) -> Sequence[RootStatus]:
+        """Return the configured roots, in configured order."""
+        return self._roots
+
+    def config(self) -> ConfigStatus:
+        """Return the configuration in force."""
+        return self._config
+
+    def ready(self) -> bool:
+        """Whether every capsule of the first look was tried once, and the sidecar is not draining."""
+        return self._untried is not None and not self._untried and not self._draining
+
+    def detail(self) -> Mapping[str, Any]:
+        """Return what `/readyz` tells beside the rows: JSON-ready."""
+        return {"draining": self._draining, "untried": None if self._untried is None else len(self._untried)}
+
+    def take_roots(self, roots: Sequence[RootStatus]) -> None:
+        """Show these roots from now on."""
+        self._roots = tuple(
+            RootStatus(
+                printable(root.path),
+                root.last_error and LastError(root.last_error.at, printable(root.last_error.message)),
+            )
+            for root in roots
+        )
+
+    def take_config(self, status: ConfigStatus) -> None:
+        """Show this state of the configuration from now on."""
+        self._config = status
+
+    def expect(self, directories: set[str]) -> None:
+        """Be ready once all of these were tried; only the first call counts."""
+        if self._untried is None:
+            self._untried = directories
+
+    def tried(self, directory: str) -> None:
+        """Take note that a directory was tried, or needs no trying any more."""
+        if self._untried:
+            self._untried.discard(directory)
+
+    def drain(self) -> None:
+        """Be ready no more."""
+        self._draining = True
