@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from sidecar.desk.access import Access
     from sidecar.model import CapsuleStatus, ConfigStatus, RegistryView, RootStatus
-    from sidecar.ops.metrics import Metrics
+    from sidecar.ops.metrics import Gauges, Metrics
 
     Shown = tuple[tuple[CapsuleStatus, ...], ConfigStatus, tuple[RootStatus, ...]]
     Action = Callable[[web.BaseRequest], Awaitable[Answer]]
@@ -41,7 +41,7 @@ class Desk:
     """The handler of the desk's listener; give `handle` to an `HttpServer`, and call `close` at the end.
 
     `reload` makes the daemon read its configuration again and waits for the outcome: a client that leaves cancels
-    the waiting, so it must not be the reload itself that runs in it. `open_streams` counts streams for the metrics.
+    the waiting, so it must not be the reload itself that runs in it. `gauges` tells a scrape what the desk cannot know.
     Big documents are written by a thread of the desk's own, so that a scrape of thousands of capsules stalls no door.
     """
 
@@ -52,14 +52,14 @@ class Desk:
         access: Access,
         open_metrics: bool,
         metrics: Metrics,
-        open_streams: Callable[[], int],
+        gauges: Callable[[], Gauges],
         reload: Callable[[], Awaitable[api.ReloadResult]],
     ) -> None:
         self._view = view
         self._access = access
         self._open_metrics = open_metrics
         self._metrics = metrics
-        self._open_streams = open_streams
+        self._gauges = gauges
         self._reload = reload
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="desk")
         self._scrape: asyncio.Future[bytes] | None = None
@@ -130,7 +130,7 @@ class Desk:
 
     async def _scraped(self, _request: web.BaseRequest) -> Answer:
         if self._scrape is None:
-            snapshot = self._metrics.snapshot(self._view, open_streams=self._open_streams())
+            snapshot = self._metrics.snapshot(self._view, self._gauges())
             self._scrape = asyncio.get_running_loop().run_in_executor(self._writer, exposition, snapshot)
             self._scrape.add_done_callback(self._scrape_is_over)
         # Scrapes at the same time share one; a scraper that leaves does not end it for the others.

@@ -40,7 +40,7 @@ DESK_PATHS: Final = frozenset(
 )
 RPC_CODES: Final = frozenset({"-32700", "-32600", "-32601", "-32602", "-32603", "-32001"})
 OUTCOMES: Final = frozenset(
-    {"ok", "not_modified", "rejected", "stream", "closed", "config_refused", *STATUS_OF, *RPC_CODES}
+    {"ok", "not_modified", "rejected", "stream", "config_refused", *STATUS_OF, *RPC_CODES}
 )
 """`ok`, what else an answer may be, the code of a refusal, or the code of a JSON-RPC error."""
 TASK_STATES: Final = ("submitted", "working", "input-required", "completed", "failed", "rejected", "canceled")
@@ -76,6 +76,15 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
+class Gauges:
+    """What other parts know at the moment of a scrape: streams open, whether the kernel reports changes, bind retries."""
+
+    open_streams: int = 0
+    watching: bool = False
+    listener_retries: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """Every number of one moment, for `exposition`. `requests` and `planes` are keyed (capsule, what, outcome)."""
 
@@ -91,10 +100,7 @@ class Snapshot:
     reload_ok: bool
     loaded_at: float
     manifests: Mapping[str, int]
-    open_streams: int
-    watching: bool
-    watcher_restarts: int
-    listener_retries: int
+    now: Gauges
 
 
 class Metrics:
@@ -112,9 +118,6 @@ class Metrics:
         self._desk: Counts = {}
         self._reloads: Counter[str] = Counter()
         self._manifests: Counter[str] = Counter()
-        self.watching = False
-        self.watcher_restarts = 0
-        self.listener_retries = 0
 
     def capsule(self, capsule_id: str) -> Counters:
         """Return the counters of a capsule, the same ones until `forget`.
@@ -148,7 +151,7 @@ class Metrics:
         """Count a manifest that changed and was read: taken, or refused for its errors."""
         self._manifests["refused" if refused else "taken"] += 1
 
-    def snapshot(self, view: RegistryView, *, open_streams: int = 0) -> Snapshot:
+    def snapshot(self, view: RegistryView, now: Gauges) -> Snapshot:
         """Copy every number. Costs microseconds per capsule; call it on the event loop."""
         states = Counter(dict.fromkeys(CapsuleState, 0))
         tasks: Counter[str] = Counter(dict.fromkeys(TASK_STATES, 0))
@@ -170,10 +173,7 @@ class Metrics:
             reload_ok=config.last_error is None,
             loaded_at=config.loaded_at,
             manifests=dict.fromkeys(("taken", "refused"), 0) | self._manifests,
-            open_streams=open_streams,
-            watching=self.watching,
-            watcher_restarts=self.watcher_restarts,
-            listener_retries=self.listener_retries,
+            now=now,
         )
 
 
@@ -232,7 +232,7 @@ FAMILIES: Final = (
         "Reads and listings of the planes.",
         lambda s: s.planes,
     ),
-    Family("sidecar_open_streams", (), "Event streams open now.", lambda s: _one(s.open_streams)),
+    Family("sidecar_open_streams", (), "Event streams open now.", lambda s: _one(s.now.open_streams)),
     Family("sidecar_tasks", ("state",), "Tasks that are kept, by state.", lambda s: _by_name(s.tasks)),
     Family("sidecar_desk_requests_total", ("path", "outcome"), "Requests to the desk.", lambda s: s.desk),
     Family(
@@ -263,19 +263,13 @@ FAMILIES: Final = (
         "sidecar_watcher_up",
         (),
         "1 while the kernel reports changes, 0 while they are found by the tick alone.",
-        lambda s: _one(s.watching),
-    ),
-    Family(
-        "sidecar_watcher_restarts_total",
-        (),
-        "Times that the watcher died and was restarted.",
-        lambda s: _one(s.watcher_restarts),
+        lambda s: _one(s.now.watching),
     ),
     Family(
         "sidecar_listener_retries_total",
         (),
         "Attempts to bind a port that was busy before.",
-        lambda s: _one(s.listener_retries),
+        lambda s: _one(s.now.listener_retries),
     ),
 )
 """Every metric of ours, in the order of a scrape; those of the process (`process_…`) come after them."""

@@ -15,7 +15,7 @@ from sidecar.desk.api import ReloadResult
 from sidecar.desk.endpoint import Desk
 from sidecar.errors import Problem
 from sidecar.model import CapsuleState, CapsuleStatus, LastError
-from sidecar.ops.metrics import Metrics
+from sidecar.ops.metrics import Gauges, Metrics
 from sidecar.web.guards import Guards, Rules
 from sidecar.web.server import HttpLimits, HttpServer, Policy, RefusalLog
 from sidecar.web.sockets import listen
@@ -68,7 +68,7 @@ async def running() -> AsyncIterator[Running]:
         access=Access("s3cret"),
         open_metrics=True,
         metrics=stage.metrics,
-        open_streams=lambda: 7,
+        gauges=lambda: Gauges(open_streams=7),
         reload=stage.reload,
     )
     stage.finish.set()

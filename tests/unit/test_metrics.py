@@ -11,15 +11,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sidecar.model import CapsuleState, CapsuleStatus, ConfigStatus, LastError, RootStatus
 from sidecar.ops import metrics
-from sidecar.ops.metrics import Counters, Metrics, exposition
+from sidecar.ops.metrics import Counters, Gauges, Metrics, exposition
 from tests.support.view import Shown
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
-def scrape(counts: Metrics, view: Shown | None = None, *, open_streams: int = 0) -> dict[str, float]:
+def scrape(counts: Metrics, view: Shown | None = None, now: Gauges | None = None) -> dict[str, float]:
     """Return every sample of a scrape, as Prometheus' own parser reads it, keyed `name{label="value",…}`."""
-    text = exposition(counts.snapshot(view or Shown(), open_streams=open_streams)).decode()
+    text = exposition(counts.snapshot(view or Shown(), now or Gauges())).decode()
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -104,14 +104,12 @@ def test_states_are_shown_with_their_zeros() -> None:
         CapsuleStatus("b", "/c/b", CapsuleState.REFUSED, tasks={"working": 1, "odd": 1}),
     ]
     counts = Metrics("0.1")
-    counts.watching = True
-    counts.listener_retries += 3
     counts.manifest(refused=True)
     counts.reload("refused")
     counts.reload("odd")
     bad = LastError(1.0, "no")
     view = Shown(rows, [RootStatus("/c"), RootStatus("/d", bad)], ConfigStatus("/f", 5.0, bad))
-    found = scrape(counts, view, open_streams=4)
+    found = scrape(counts, view, Gauges(open_streams=4, watching=True, listener_retries=3))
     assert found['sidecar_capsules{state="serving"}'] == 1
     assert found['sidecar_capsules{state="unbound"}'] == 0
     assert found['sidecar_tasks{state="working"}'] == 3
@@ -142,7 +140,7 @@ def test_a_snapshot_stays_as_it_was_while_counting_goes_on() -> None:
     counts = Metrics("0.1")
     counts.capsule("a").request("card", "ok")
     counts.desk_request("/metrics", "ok")
-    snapshot = counts.snapshot(Shown())
+    snapshot = counts.snapshot(Shown(), Gauges())
     before = exposition(snapshot)
     counts.capsule("a").request("card", "ok")
     counts.desk_request("/metrics", "ok")
