@@ -76,13 +76,14 @@ class Served:
 class Endpoint:
     """The handler of one capsule's port. `serve` swaps what it shows; requests under way keep what they began with."""
 
-    __slots__ = ("_planes", "_policy", "_served", "_streams")
+    __slots__ = ("_ending", "_planes", "_policy", "_served", "_streams")
 
     def __init__(self, served: Served, *, planes: Planes, policy: Policy) -> None:
         self._served = served
         self._planes = planes
         self._policy = policy
         self._streams: set[EventStream] | None = None
+        self._ending = False
 
     @property
     def capsule(self) -> Capsule:
@@ -98,10 +99,14 @@ class Endpoint:
         """Show this from now on. Streams go on; those of another session than before are to be ended."""
         before, self._served = self._served.capsule.session_id, served
         if before != served.capsule.session_id:
-            self.end_streams()
+            self._end_streams()
 
     def end_streams(self) -> None:
-        """Have every stream end with its closing frame."""
+        """Have every stream end with its closing frame, those that are yet to come included."""
+        self._ending = True
+        self._end_streams()
+
+    def _end_streams(self) -> None:
         for stream in self._streams or ():
             stream.end()
 
@@ -135,6 +140,8 @@ class Endpoint:
         if self._streams is None:
             self._streams = set()
         self._streams.add(stream)
+        if self._ending or self._served.capsule.session_id != served.capsule.session_id:
+            stream.end()
         try:
             return await stream.send(request)
         finally:

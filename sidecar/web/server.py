@@ -98,6 +98,11 @@ class HttpServer(web.Server):
             accept = partial(self._accept, sock.getsockname()[0])
             self._listening += (await loop.create_server(accept, sock=sock, backlog=BACKLOG),)
 
+    @property
+    def busy(self) -> bool:
+        """Whether it has connections."""
+        return bool(self._connections or self.turned_away)
+
     def stop_accepting(self) -> None:
         """Close the listening sockets; connections go on."""
         for listening in self._listening:
@@ -112,14 +117,14 @@ class HttpServer(web.Server):
         self.stop_accepting()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + budget
+        unsent = {connection: connection.unsent for connection in self._open()}
         for connection in self._open():
             connection.finish()
         if not await self._empty_by(min(deadline, loop.time() + cut)):
             for connection in self._open():
-                if connection.unsent:
+                if connection.unsent and connection.unsent >= unsent.get(connection, 0):
                     connection.cut()
-            if not await self._empty_by(deadline):
-                await self.shutdown(0)
+            await self._empty_by(deadline)
         for cut_off in (*(c.cut for c in self._open()), *(t.cut for t in self.turned_away)):
             cut_off()
         await self._empty_by(loop.time() + cut)
@@ -141,7 +146,7 @@ class HttpServer(web.Server):
         self._gone = asyncio.Event()
         try:
             async with asyncio.timeout_at(deadline):
-                while self.connections or self.turned_away:
+                while self.busy:
                     self._gone.clear()
                     await self._gone.wait()
         except TimeoutError:

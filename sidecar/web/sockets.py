@@ -18,7 +18,7 @@ class BindError(Exception):
         super().__init__(f"{host}:{port}: {error.strerror or error}")
         self.host = host
         self.port = port
-        self.errno = error.errno
+        self.errno = error.errno or 0
         self.strerror = error.strerror or str(error)
 
 

@@ -1,0 +1,1 @@
+"""From the capsules that are wanted to the sockets that are open."""

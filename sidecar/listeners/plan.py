@@ -1,0 +1,105 @@
+"""What to do with the listeners: a pure difference between what is wanted and what is open."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from sidecar.model import Capsule, Wanted
+
+WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound
+
+
+class Listening(Protocol):
+    """What the plan must know of an open listener."""
+
+    @property
+    def wanted(self) -> Wanted:
+        """What it was opened or swapped for."""
+
+    @property
+    def port(self) -> int:
+        """The port that it is bound to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """A capsule that cannot have its port, because `other` has it or comes first."""
+
+    wanted: Wanted
+    other: Capsule
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done, in this order; `close` and `keep` name directories, the others are in path order.
+
+    Of `open`, those with a port of their own come first, so that no free choice takes it.
+    """
+
+    keep: tuple[str, ...]
+    close: tuple[str, ...]
+    swap: tuple[Wanted, ...]
+    open: tuple[Wanted, ...]
+    clashes: tuple[Clash, ...]
+
+
+def plan(wanted: Sequence[Wanted], listening: Mapping[str, Listening]) -> Plan:
+    """Plan the way from the open listeners, by directory, to the wanted ones, given in path order.
+
+    A listener whose hosts and port fit stays open, whoever else wants its port: what did not change is not
+    disturbed. Else the first in path order has a port, and those that want it too clash.
+    """
+    holders: defaultdict[int, list[Capsule]] = defaultdict(list)
+    keep: list[str] = []
+    swap: list[Wanted] = []
+    rest: list[Wanted] = []
+    for one in wanted:
+        capsule = one.capsule
+        now = listening.get(capsule.directory)
+        if now is None or not _fits(one, now):
+            rest.append(one)
+            continue
+        holders[now.port].append(capsule)
+        if now.wanted.capsule is capsule or now.wanted.capsule == capsule:
+            keep.append(capsule.directory)
+        else:
+            swap.append(one)
+    opens: list[Wanted] = []
+    free: list[Wanted] = []
+    clashes: list[Clash] = []
+    for one in rest:
+        if one.port is None:
+            free.append(one)
+        elif (other := _holder(one.capsule, holders[one.port])) is not None:
+            clashes.append(Clash(one, other))
+        else:
+            holders[one.port].append(one.capsule)
+            opens.append(one)
+    stays = {*keep, *(one.capsule.directory for one in swap)}
+    return Plan(
+        keep=tuple(keep),
+        close=tuple(directory for directory in listening if directory not in stays),
+        swap=tuple(swap),
+        open=(*opens, *free),
+        clashes=tuple(clashes),
+    )
+
+
+def _fits(wanted: Wanted, now: Listening) -> bool:
+    return wanted.port in (None, now.port) and (
+        wanted.capsule.settings.hosts == now.wanted.capsule.settings.hosts
+    )
+
+
+def _holder(capsule: Capsule, others: Sequence[Capsule]) -> Capsule | None:
+    hosts = frozenset(capsule.settings.hosts)
+    for other in others:
+        theirs = frozenset(other.settings.hosts)
+        if hosts & theirs or (hosts | theirs) & WILDCARDS:
+            return other
+    return None

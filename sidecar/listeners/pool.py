@@ -1,0 +1,309 @@
+"""The owner of all capsule listeners: makes what is open equal to what is wanted, and keeps trying."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+
+from sidecar.listeners import reasons
+from sidecar.listeners.drain import drain
+from sidecar.listeners.listener import Listener
+from sidecar.listeners.plan import plan
+from sidecar.web.sockets import BindError, listen
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Container, Coroutine, Sequence
+
+    from sidecar.model import Capsule, Wanted
+    from sidecar.serve.endpoint import Planes, Served
+    from sidecar.web.server import Policy
+
+FIRST_RETRY: Final = 0.25
+LAST_RETRY: Final = 4.0
+"""Seconds between two attempts to open a listener: the first pause doubles up to the last."""
+
+log = structlog.get_logger()
+
+
+class Doors(Protocol):
+    """What gives a capsule what it shows."""
+
+    async def open(self, capsule: Capsule) -> Served:
+        """Return what a capsule's port shows, its port being known."""
+
+    async def close(self, session_id: str) -> None:
+        """Let go of a session that is served no longer."""
+
+
+class Facts(Protocol):
+    """Who is told what became of the listeners, by directory."""
+
+    def bound(self, directory: str, port: int) -> None:
+        """Take note that a listener is open on this port."""
+
+    def unbound(self, directory: str, reason: str) -> None:
+        """Take note that a listener is not open, and why; told once until the reason changes."""
+
+
+class _UnboundError(Exception):
+    """A listener cannot be opened; the text is for the user."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A listener that could not be opened, and when it is tried again (loop time)."""
+
+    wanted: Wanted
+    reason: str
+    pause: float
+    due: float
+
+
+class Pool:
+    """Opens, swaps and closes listeners. One task calls `reconcile`; use it on one event loop.
+
+    `ports` are the first and last port of the range to choose from, `reserved` those that are not chosen freely.
+    `most` is how many sockets the descriptors allow. `budget` are the seconds that a closed listener's connections
+    have to end in.
+    """
+
+    def __init__(
+        self,
+        *,
+        doors: Doors,
+        planes: Planes,
+        facts: Facts,
+        policy: Policy,
+        ports: tuple[int, int],
+        most: int,
+        budget: float,
+        first_retry: float = FIRST_RETRY,
+    ) -> None:
+        self._doors = doors
+        self._planes = planes
+        self._facts = facts
+        self.policy = policy
+        self.ports = ports
+        self.most = most
+        self.budget = budget
+        self.retries = 0
+        self._first_retry = first_retry
+        self._open: dict[str, Listener] = {}
+        self._waiting: dict[str, _Waiting] = {}
+        self._told: dict[str, str] = {}
+        self._taken: set[int] = set()
+        self._sockets = 0
+        self._reserved: Container[int] = frozenset()
+        self._next_port = ports[0]
+        self._full = False
+        self._lock = asyncio.Lock()
+        self._sessions: frozenset[str] = frozenset()
+        self._held: set[str] = set()
+        self._draining: dict[Listener, str] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._retrier: asyncio.Task[None] | None = None
+        self._sooner = asyncio.Event()
+        self._closed = False
+
+    @property
+    def open_streams(self) -> int:
+        """Streams that are open now, on all listeners."""
+        return sum(listener.endpoint.open_streams for listener in self._open.values())
+
+    def capsules(self) -> Sequence[Capsule]:
+        """Return the capsules that have a listener, with their ports."""
+        return [listener.endpoint.capsule for listener in self._open.values()]
+
+    async def reconcile(self, wanted: Sequence[Wanted], reserved: Container[int] = frozenset()) -> None:
+        """Make what is open equal to what is wanted (in path order), as far as that can be done now.
+
+        Returns when every listener was tried once. What cannot be opened is told to `facts` and tried again
+        until it can, or until it is no longer wanted. Unchanged listeners are not touched.
+        """
+        async with self._lock:
+            if self._closed:
+                return
+            self._reserved = reserved
+            self._full = False
+            self._sessions = frozenset(one.capsule.session_id for one in wanted)
+            todo = plan(wanted, self._open)
+            self._forget(wanted)
+            self._close(todo.close)
+            for found in todo.clashes:
+                self._waiting.pop(found.wanted.capsule.directory, None)
+                self._unbound(found.wanted, reasons.clash(found))
+            for one in todo.swap:
+                await self._swap(one)
+            for one in todo.open:
+                known = self._waiting.get(one.capsule.directory)
+                if known is None or known.wanted != one:
+                    await self._try(one, self._first_retry)
+            self._release()
+            self._keep_trying()
+
+    async def aclose(self, budget: float | None = None) -> None:
+        """Close every listener, each stream with its last frame, within `budget` seconds; sessions are not ended."""
+        self._closed = True
+        async with self._lock:
+            if self._retrier is not None:
+                self._retrier.cancel()
+                await asyncio.wait((self._retrier,))
+            listeners = tuple(self._open.values())
+            self._open.clear()
+            await drain(listeners, budget=self.budget if budget is None else budget)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _forget(self, wanted: Sequence[Wanted]) -> None:
+        """Drop what was noted about directories that are no longer wanted."""
+        if self._told or self._waiting:
+            directories = {one.capsule.directory for one in wanted}
+            self._told = {d: text for d, text in self._told.items() if d in directories}
+            self._waiting = {d: waits for d, waits in self._waiting.items() if d in directories}
+
+    def _close(self, directories: Sequence[str]) -> None:
+        closing = [self._open.pop(directory) for directory in directories]
+        for listener in closing:
+            listener.server.stop_accepting()
+            self._sockets -= listener.sockets
+            self._taken.discard(listener.port)
+            self._draining[listener] = listener.wanted.capsule.session_id
+            log.info("capsule_closed", capsule=listener.server.name, port=listener.port)
+        if closing:
+            self._own(self._drain(closing), "close listeners")
+
+    async def _drain(self, listeners: Sequence[Listener]) -> None:
+        await drain(listeners, budget=self.budget)
+        for listener in listeners:
+            del self._draining[listener]
+        self._release()
+
+    def _release(self) -> None:
+        """Let go of the sessions that nobody wants and no listener is ending."""
+        unwanted = self._held - self._sessions
+        for session_id in unwanted.difference(self._draining.values()) if unwanted else ():
+            self._held.discard(session_id)
+            self._own(self._doors.close(session_id), f"close {session_id}")
+
+    async def _swap(self, wanted: Wanted) -> None:
+        listener = self._open[wanted.capsule.directory]
+        try:
+            served = await self._serve(wanted, listener.port)
+        except Exception:
+            # the boundary of one capsule: whatever is wrong with it, what it served before goes on, and so do the others
+            log.exception("capsule_failed", capsule=wanted.capsule.id)
+            return
+        listener.swap(wanted, served)
+        self._facts.bound(wanted.capsule.directory, listener.port)
+
+    async def _try(self, wanted: Wanted, pause: float) -> None:
+        directory = wanted.capsule.directory
+        try:
+            listener = await self._opened(wanted)
+        except _UnboundError as error:
+            reason = str(error)
+        except Exception:
+            # the boundary of one capsule, as above
+            log.exception("capsule_failed", capsule=wanted.capsule.id)
+            reason = reasons.FAILED
+        else:
+            self._waiting.pop(directory, None)
+            self._told.pop(directory, None)
+            self._open[directory] = listener
+            self._sockets += listener.sockets
+            self._taken.add(listener.port)
+            capsule = listener.endpoint.capsule
+            log.info("capsule_bound", capsule=capsule.id, url=capsule.url, session=capsule.session_id)
+            self._facts.bound(directory, listener.port)
+            return
+        due = asyncio.get_running_loop().time() + pause
+        self._waiting[directory] = _Waiting(wanted, reason, pause, due)
+        self._unbound(wanted, reason)
+
+    def _unbound(self, wanted: Wanted, reason: str) -> None:
+        capsule = wanted.capsule
+        if self._told.get(capsule.directory) != reason:
+            self._told[capsule.directory] = reason
+            log.warning("capsule_unbound", capsule=capsule.id, port=wanted.port, reason=reason)
+            self._facts.unbound(capsule.directory, reason)
+
+    async def _opened(self, wanted: Wanted) -> Listener:
+        sockets = self._bind(wanted)
+        port = sockets[0].getsockname()[1]
+        try:
+            served = await self._serve(wanted, port)
+            listener = Listener(wanted, served, port, planes=self._planes, policy=self.policy)
+            await listener.start(sockets)
+        except BaseException:
+            for sock in sockets:
+                sock.close()
+            raise
+        return listener
+
+    async def _serve(self, wanted: Wanted, port: int) -> Served:
+        self._held.add(wanted.capsule.session_id)
+        return await self._doors.open(replace(wanted.capsule, port=port))
+
+    def _bind(self, wanted: Wanted) -> list[socket.socket]:
+        hosts = wanted.capsule.settings.hosts
+        if self._sockets + len(hosts) > self.most:
+            raise _UnboundError(reasons.over_budget(self.most))
+        if wanted.port is None:
+            return self._bind_any(wanted)
+        try:
+            return listen(hosts, wanted.port)
+        except BindError as error:
+            raise _UnboundError(reasons.bind_failed(wanted, error)) from None
+
+    def _bind_any(self, wanted: Wanted) -> list[socket.socket]:
+        """Bind to the next free port of the range, counted on from the last one chosen."""
+        first, last = self.ports
+        if not self._full:
+            start = self._next_port if first <= self._next_port <= last else first
+            for port in chain(range(start, last + 1), range(first, start)):
+                if port in self._taken or port in self._reserved:
+                    continue
+                try:
+                    sockets = listen(wanted.capsule.settings.hosts, port)
+                except BindError as error:
+                    if error.errno == errno.EADDRINUSE:
+                        continue
+                    raise _UnboundError(reasons.bind_failed(wanted, error)) from None
+                self._next_port = port + 1
+                return sockets
+            self._full = True
+        raise _UnboundError(reasons.exhausted(first, last))
+
+    def _keep_trying(self) -> None:
+        if self._waiting and (self._retrier is None or self._retrier.done()):
+            self._retrier = asyncio.get_running_loop().create_task(self._retry(), name="retry listeners")
+        self._sooner.set()
+
+    async def _retry(self) -> None:
+        """Try what waits when it is due, until nothing waits any more."""
+        loop = asyncio.get_running_loop()
+        while self._waiting:
+            self._sooner.clear()
+            try:
+                async with asyncio.timeout_at(min(waits.due for waits in self._waiting.values())):
+                    await self._sooner.wait()
+            except TimeoutError:
+                async with self._lock:
+                    self._full = False
+                    for waits in sorted(
+                        self._waiting.values(), key=lambda waits: waits.wanted.capsule.directory
+                    ):
+                        if waits.due <= loop.time():
+                            self.retries += 1
+                            await self._try(waits.wanted, min(waits.pause * 2, LAST_RETRY))
+
+    def _own(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
