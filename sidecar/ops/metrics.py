@@ -116,8 +116,8 @@ class Metrics:
         self._rest: dict[str, Counters] = {}
         self._gone = Counters()
         self._desk: Counts = {}
-        self._reloads: Counter[str] = Counter()
-        self._manifests: Counter[str] = Counter()
+        self._reloads: Counter[str] = Counter(dict.fromkeys(RELOADS, 0))
+        self._manifests = {"taken": 0, "refused": 0}
 
     def capsule(self, capsule_id: str) -> Counters:
         """Return the counters of a capsule, the same ones until `forget`.
@@ -148,7 +148,7 @@ class Metrics:
         self._reloads[outcome if outcome in RELOADS else OTHER] += 1
 
     def manifest(self, *, refused: bool) -> None:
-        """Count a manifest that changed and was read: taken, or refused for its errors."""
+        """Count a manifest that changed and was read. For the one thread that reads manifests, if not the loop."""
         self._manifests["refused" if refused else "taken"] += 1
 
     def snapshot(self, view: RegistryView, now: Gauges) -> Snapshot:
@@ -169,10 +169,10 @@ class Metrics:
             requests=_spread({c: n.requests for c, n in self._own.items()}, (c.requests for c in rest)),
             planes=_spread({c: n.planes for c, n in self._own.items()}, (c.planes for c in rest)),
             desk={(path, outcome): count for (path, outcome), count in self._desk.items()},
-            reloads=dict.fromkeys(RELOADS, 0) | self._reloads,
+            reloads=dict(self._reloads),
             reload_ok=config.last_error is None,
             loaded_at=config.loaded_at,
-            manifests=dict.fromkeys(("taken", "refused"), 0) | self._manifests,
+            manifests=dict(self._manifests),
             now=now,
         )
 
