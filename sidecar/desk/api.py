@@ -94,7 +94,7 @@ def ready_document(
 ) -> dict[str, Any]:
     """Return the body of `/readyz`: `ready`, `starting` or `draining`, counts, and who needs a look."""
     unready = "draining" if detail.get("draining") else "starting"
-    states = Counter(str(row.state) for row in capsules)
+    states = Counter(row.state for row in capsules)
     named = {
         str(state): [row.id for row in capsules if row.state is state][:MOST_NAMED]
         for state in (CapsuleState.UNBOUND, CapsuleState.REFUSED)

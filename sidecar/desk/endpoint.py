@@ -14,7 +14,7 @@ from aiohttp import hdrs
 from sidecar.desk import api
 from sidecar.errors import RefusedError, refusal
 from sidecar.model import Answer
-from sidecar.ops.metrics import CONTENT_TYPE, exposition
+from sidecar.ops.exposition import CONTENT_TYPE, exposition
 from sidecar.web.answers import Wire, etag_matches, json_answer, wire
 
 if TYPE_CHECKING:

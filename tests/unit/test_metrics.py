@@ -11,7 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from sidecar.model import CapsuleState, CapsuleStatus, ConfigStatus, LastError, RootStatus
 from sidecar.ops import metrics
-from sidecar.ops.metrics import Counters, Gauges, Metrics, exposition
+from sidecar.ops.exposition import FAMILIES, exposition
+from sidecar.ops.metrics import Counters, Gauges, Metrics
 from tests.support.view import Shown
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -151,7 +152,7 @@ def test_a_snapshot_stays_as_it_was_while_counting_goes_on() -> None:
 
 def test_the_names_follow_the_conventions() -> None:
     """Ours begin with `sidecar_`, and exactly the counters end in `_total`."""
-    names = [family.name for family in metrics.FAMILIES]
+    names = [family.name for family in FAMILIES]
     assert all(re.fullmatch(r"sidecar_[a-z_]+", name) for name in names)
     assert len(set(names)) == len(names)
 
@@ -168,7 +169,7 @@ def test_the_documentation_lists_every_metric_as_it_is() -> None:
             ", ".join(f"`{label}`" for label in family.labels),
             family.text,
         )
-        for family in metrics.FAMILIES
+        for family in FAMILIES
     ]
     assert rows == expected
 
