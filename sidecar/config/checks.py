@@ -88,11 +88,11 @@ def _reachable(keys: Keys) -> Iterator[Finding]:
     for index, host in enumerate(keys.listen.hosts):
         if not is_loopback(host):
             message = (
-                f"{host}: other hosts may reach the capsules' doors and files, which ask for no credentials"
+                f"whoever reaches {host} may use the capsules' doors and files: they ask for no credentials"
             )
             yield Finding(("listen", "host", index), REACHABLE, message)
     if keys.desk.auth == "none" and not is_loopback(keys.desk.host):
-        message = f"none: whoever reaches {keys.desk.host} may do what is the operator's; set it to token"
+        message = f"whoever reaches {keys.desk.host} may do what is the operator's; set it to token"
         yield Finding(("desk", "auth"), REACHABLE, message)
 
 

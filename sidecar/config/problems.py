@@ -64,7 +64,7 @@ class Sources:
         seen = set()
         for error in errors:
             path, at_key = _in_document(error["loc"], document.value)
-            at_key = at_key or error["type"] == "extra_forbidden"
+            at_key = at_key or error["type"] in ("extra_forbidden", "invalid_key")
             if document.place(path, key=at_key) in taken or (path, at_key) in seen:
                 continue
             seen.add((path, at_key))
@@ -139,7 +139,9 @@ def explain(error: Mapping[str, Any], spelt: _Spelt | None) -> tuple[str, str]:
         words = re.findall("'([^']*)'", context["expected"])
         near = nearest(error["input"], words) if isinstance(error["input"], str) else None
         shown = quoted(spelt.source if spelt is not None else error["input"])
-        return VALUE, f"{shown} is none of {', '.join(words)}" + (f"; did you mean {near}?" if near else "")
+        return VALUE, f"{shown} is not one of {', '.join(words)}" + (
+            f"; did you mean {near}?" if near else ""
+        )
     if error["loc"][-1:] == (OF_KEY,) or kind == "invalid_key":
         return TYPE, "keys are text" + (spelt.hint() if spelt is not None else "")
     if kind == "tuple_type":

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 WRONG_TYPE: Final = "wrong_type"
 NOT_ALLOWED: Final = "not_allowed"
 FLAGS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_NAMED: Final = "a host name or address"
 PLACEHOLDERS: Final = ("id", "session_id")
 
 _DIGITS: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
@@ -198,7 +199,11 @@ def _media_type(written: str) -> str:
 
 def one_or_more(value: object) -> object:
     """Take a single text for a list of one."""
-    return (value,) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list | tuple):
+        raise wrong_type(f"{_NAMED}, or a list of them", text=True)
+    return value
 
 
 def _no_twins(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -233,7 +238,6 @@ _MEDIA_TYPES: Final = WithJsonSchema(
 )
 _ORIGIN: Final = WithJsonSchema({"type": "string", "pattern": "^https?://[^/?#@]+$"})
 _ID_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": "^[a-z0-9._~-]{1,129}$"})
-_NAMED: Final = "a host name or address"
 
 Seconds: TypeAlias = Annotated[float, PlainValidator(duration()), _DURATION]
 SomeSeconds: TypeAlias = Annotated[float, PlainValidator(duration(0.01)), _DURATION]

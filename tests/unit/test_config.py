@@ -253,7 +253,7 @@ def test_a_bad_value_of_the_environment_names_its_variable() -> None:
         },
         config.Flags(state=" "),
     ) == [
-        '/etc/sidecar/config.yaml:1:7: E-CFG-004 card: "ful" is none of full, reference; did you mean full?',
+        '/etc/sidecar/config.yaml:1:7: E-CFG-004 card: "ful" is not one of full, reference; did you mean full?',
         'environment: E-CFG-004 SIDECAR_LISTEN__HOST: "a b" is neither a host name nor an address',
         "environment: E-CFG-002 SIDECAR_DESK__PORT: must be a whole number",
         (

@@ -75,7 +75,7 @@ def test_a_wildcard_beside_an_address_that_it_covers_is_refused() -> None:
     assert found[1:] == [
         "c.yaml:1:26: E-CFG-005 listen.host[1]: 0.0.0.0 listens on 127.0.0.1 too; leave one of them out"
     ]
-    assert found[0].startswith("c.yaml:1:17: W-CFG-008 listen.host[0]: 0.0.0.0: other hosts may reach")
+    assert found[0].startswith("c.yaml:1:17: W-CFG-008 listen.host[0]: whoever reaches 0.0.0.0")
     assert [line[:20] for line in warnings('listen: {host: ["::", 127.0.0.1]}')] == ["c.yaml:1:17: W-CFG-0"]
 
 
@@ -114,7 +114,7 @@ def test_listening_beyond_loopback_is_warned_about() -> None:
 def test_a_warning_about_a_variable_names_it() -> None:
     """Its place is the environment, not the file."""
     (line,) = warnings("{}", {"SIDECAR_LISTEN__HOST": "0.0.0.0"})
-    assert line.startswith("environment: W-CFG-008 SIDECAR_LISTEN__HOST: 0.0.0.0: other hosts may reach")
+    assert line.startswith("environment: W-CFG-008 SIDECAR_LISTEN__HOST: whoever reaches 0.0.0.0")
 
 
 def test_a_warning_without_any_file_still_names_the_key() -> None:

@@ -1,0 +1,103 @@
+"""Loading from real files: which one is read, and what is said of one that cannot be."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sidecar import config
+from sidecar.errors import InputError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def refused(path: str | None, environ: dict[str, str] | None = None) -> str:
+    """Return the only problem of a configuration that is refused."""
+    with pytest.raises(InputError) as caught:
+        config.load(path, config.Flags(), environ or {})
+    (problem,) = caught.value.problems
+    return str(problem)
+
+
+def test_the_flag_names_the_file_before_the_environment_does(tmp_path: Path) -> None:
+    """`--config` wins over SIDECAR_CONFIG; both start at the current directory."""
+    (tmp_path / "flag.yaml").write_text("card: reference")
+    (tmp_path / "environment.yaml").write_text("card: full")
+    environ = {"SIDECAR_CONFIG": "environment.yaml"}
+    found = config.load(None, config.Flags(), environ, cwd=str(tmp_path))
+    assert (found.source, found.card) == (str(tmp_path / "environment.yaml"), "full")
+    found = config.load("flag.yaml", config.Flags(), environ, cwd=str(tmp_path))
+    assert (found.source, found.card) == (str(tmp_path / "flag.yaml"), "reference")
+
+
+def test_a_file_that_lies_about_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a named file counts."""
+    (tmp_path / "config.yaml").write_text("card: reference")
+    monkeypatch.chdir(tmp_path)
+    assert config.load(None, config.Flags(roots=(".",)), {}).card == "full"
+    with pytest.raises(InputError, match="no configuration"):
+        config.load(None, config.Flags(), {})
+
+
+def test_a_file_that_is_missing_is_said_with_the_way_to_make_one(tmp_path: Path) -> None:
+    """The path is shown as it was given."""
+    missing = str(tmp_path / "none.yaml")
+    assert (
+        refused(missing)
+        == f"{missing}: E-CFG-001 cannot be read: No such file or directory; `sidecar init` writes one"
+    )
+
+
+def test_a_directory_is_no_configuration(tmp_path: Path) -> None:
+    """The message says so."""
+    assert (
+        refused(None, {"SIDECAR_CONFIG": str(tmp_path)})
+        == f"{tmp_path}: E-CFG-001 cannot be read: Is a directory"
+    )
+
+
+def test_a_file_over_the_limit_is_refused(tmp_path: Path) -> None:
+    """Nothing is built from it."""
+    large = tmp_path / "large.yaml"
+    large.write_bytes(b"#" * (1 << 20) + b"\ncard: full\n")
+    assert "E-CFG-002 is longer than 1048576 bytes" in refused(str(large))
+
+
+def test_a_path_that_is_not_utf8_works(tmp_path: Path) -> None:
+    """Names are bytes to the kernel."""
+    directory = tmp_path / os.fsdecode(b"\xff")
+    directory.mkdir()
+    (directory / "c.yaml").write_text("card: reference")
+    found = config.load(str(directory / "c.yaml"), config.Flags(), {})
+    assert found.roots[0].path == str(directory / "capsules")
+
+
+def test_a_current_directory_that_is_gone_does_not_matter_to_absolute_paths(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sidecar started from a temporary directory can still reload."""
+    (tmp_path / "c.yaml").write_text("roots: [{path: caps}]")
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    found = config.load(str(tmp_path / "c.yaml"), config.Flags(), {})
+    assert found.roots[0].path == str(tmp_path / "caps")
+
+
+def test_settings_tied_to_a_directory_hold_however_it_is_reached(tmp_path: Path) -> None:
+    """`capsules.<id>.path` may lead through links."""
+    (tmp_path / "real" / "a").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "c.yaml").write_text("capsules: {a: {path: link/a, port: 24001}}")
+    found = config.load(str(tmp_path / "c.yaml"), config.Flags(), {})
+    assert found.settings_for("a", str(tmp_path / "real" / "a")).port == 24001
+    assert found.settings_for("a", str(tmp_path / "real")).port is None
+
+
+def test_the_kernel_says_which_ports_are_its_own() -> None:
+    """B25: the range comes from the running kernel, which the caller hands in."""
+    found = config.ephemeral_ports()
+    assert found is None or 1 <= found.first <= found.last <= 65535
