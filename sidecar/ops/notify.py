@@ -5,7 +5,6 @@ A socket is opened for each notice: notices are rare, and a manager that was res
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import time
@@ -58,12 +57,6 @@ class Notifier:
     def watchdog(self) -> bool:
         """Say that the event loop is alive."""
         return self._send("WATCHDOG=1")
-
-    async def keep_alive(self, interval: float) -> None:
-        """Say so every `interval` seconds until cancelled; run by whoever owns the tasks."""
-        while True:
-            self.watchdog()
-            await asyncio.sleep(interval)
 
     def _send(self, *assignments: str) -> bool:
         if self._address is None or not assignments:
