@@ -93,6 +93,11 @@ class Guard:
         self._origins = frozenset(parse_origin(o) or o.lower() for o in rules.origins)
         self._good: dict[str, Authority] = {}
 
+    @property
+    def remembered(self) -> int:
+        """How many good hosts it knows by heart."""
+        return len(self._good)
+
     def check(self, headers: CIMultiDictProxy[str]) -> Refusal | None:
         """Return why a request with these headers is refused, or None. Comes before anything is dispatched."""
         host = headers.get(hdrs.HOST)
