@@ -240,13 +240,17 @@ def mount_by_statx() -> Callable[[int], Hashable] | None:
         found = _Statx()
         if call(fd, b"", empty_path | dont_sync, mount_id, ctypes.addressof(found)):
             _refuse(ctypes.get_errno())
-        return int(found.mount) if found.mask & mount_id else None
+        if not found.mask & mount_id:
+            _refuse(errno.ENOSYS)
+        return int(found.mount)
 
     root = os.open("/", _LOOK)
     try:
-        return mount_of if mount_of(root) is not None else None
+        mount_of(root)
     except OSError:
         return None
+    else:
+        return mount_of
     finally:
         os.close(root)
 

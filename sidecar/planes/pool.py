@@ -7,6 +7,8 @@ import queue
 import threading
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from sidecar.errors import RefusedError, refusal
@@ -28,7 +30,7 @@ _BUSY: Final = refusal(
 
 @dataclass(slots=True)
 class _Job:
-    """One piece of work. Only the loop's thread touches it, except that `work` runs in the pool."""
+    """One piece of work. Its future belongs to the event loop; a thread only looks whether it is done."""
 
     lane: Hashable
     limit: int
@@ -40,11 +42,12 @@ class _Job:
 class Pool:
     """A few daemon threads, and in front of them a lane per capsule and kind of work.
 
-    Admission is decided on the event loop: a lane has at most its limit of jobs in the threads, so that a
-    hung disk behind one lane keeps no more than that many, and lanes take turns. What waits longer than
-    `max_wait` seconds, or behind `max_waiting` others of its lane, is refused with 503 `unavailable`.
-    The threads are daemons because a thread in a hung system call can be ended by nothing: the process
-    must be able to exit without it. They are started when first needed. All methods belong to one event loop.
+    A lane has at most its limit of jobs in the threads, so that a hung disk behind one lane keeps no more than
+    that many, and lanes take turns. What waits longer than `max_wait` seconds, or behind `max_waiting` others of
+    its lane, is refused with 503 `unavailable`. A thread that is done takes the next job itself: the way back
+    over the event loop would cost more than the job. Threads are started when first needed, and are daemons
+    because a thread in a hung system call can be ended by nothing: the process must be able to exit without it.
+    The methods belong to one event loop.
     """
 
     def __init__(
@@ -53,8 +56,9 @@ class Pool:
         self._size = threads
         self._max_wait = max_wait
         self._max_waiting = max_waiting
-        self._work: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._work: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # over these three
         self._busy = 0
         self._running: dict[Hashable, int] = {}
         self._waiting: dict[Hashable, deque[_Job]] = {}
@@ -74,11 +78,19 @@ class Pool:
             raise RefusedError(_BUSY)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        job = _Job(lane, limit, lambda: work(*args, **kwargs), future, loop.time() + self._max_wait)
-        if self._has_room(job):
-            self._start(job)
-        else:
-            self._wait(job, loop)
+        job = _Job(lane, limit, partial(work, *args, **kwargs), future, loop.time() + self._max_wait)
+        with self._lock:
+            start = self._has_room(job)
+            if start:
+                self._take(job)
+            else:
+                self._wait(job)
+        if start:
+            if len(self._threads) < self._busy:
+                self._start_thread()
+            self._work.put(job)
+        elif self._sweep is None:
+            self._sweep = loop.call_at(job.deadline, self._expire)
         return await future
 
     async def aclose(self, within: float = 2.0) -> int:
@@ -86,12 +98,14 @@ class Pool:
         self._closing = True
         if self._sweep is not None:
             self._sweep.cancel()
-        for jobs in self._waiting.values():
-            _refuse(jobs)
-        self._waiting.clear()
+        with self._lock:
+            waiting = list(chain.from_iterable(self._waiting.values()))
+            self._waiting.clear()
+            busy = self._busy
+        _refuse(waiting)
         for _ in self._threads:
             self._work.put(None)
-        if self._busy:
+        if busy:
             try:
                 async with asyncio.timeout(within):
                     await self._idle.wait()
@@ -102,92 +116,91 @@ class Pool:
         self._threads.clear()
         return 0
 
+    def _start_thread(self) -> None:
+        thread = threading.Thread(target=self._serve, name=f"planes-{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve(self) -> None:
+        """Take jobs until told to end: the body of each thread."""
+        while (job := self._work.get()) is not None:
+            following: _Job | None = job
+            while (job := following) is not None:
+                result, error = None, None
+                try:
+                    if not job.future.cancelled():
+                        result = job.work()
+                except BaseException as raised:  # noqa: BLE001 -- the boundary of a thread: its caller gets it whole
+                    error = raised
+                following = self._following(job)
+                try:
+                    job.future.get_loop().call_soon_threadsafe(self._answer, job.future, result, error)
+                except RuntimeError:  # the loop is closed: nobody waits any more
+                    return
+
+    def _following(self, job: _Job) -> _Job | None:
+        """Give a job's place back and take the next one that has room; a lane that is served goes behind the others."""
+        with self._lock:
+            self._busy -= 1
+            left = self._running[job.lane] - 1
+            if left:
+                self._running[job.lane] = left
+            else:
+                del self._running[job.lane]
+            for lane, jobs in list(self._waiting.items()) if self._waiting else ():
+                while jobs and jobs[0].future.done():
+                    jobs.popleft()
+                if jobs and not self._has_room(jobs[0]):
+                    continue
+                del self._waiting[lane]
+                if jobs:
+                    following = jobs.popleft()
+                    if jobs:
+                        self._waiting[lane] = jobs
+                    self._take(following)
+                    return following
+        return None
+
+    def _answer(self, future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
+        """Back on the loop: tell the caller, if it still waits."""
+        if not future.done():
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+        if self._closing and not self._busy:
+            self._idle.set()
+
+    def _expire(self) -> None:
+        """Refuse what has waited too long; the timer runs only while something waits."""
+        self._sweep = None
+        loop = asyncio.get_running_loop()
+        now, late = loop.time(), list[_Job]()
+        with self._lock:
+            for lane, jobs in list(self._waiting.items()):
+                while jobs and (jobs[0].future.done() or jobs[0].deadline <= now):
+                    late.append(jobs.popleft())
+                if not jobs:
+                    del self._waiting[lane]
+            first = min((jobs[0].deadline for jobs in self._waiting.values()), default=None)
+        _refuse(late)
+        if first is not None:
+            self._sweep = loop.call_at(first, self._expire)
+
     def _has_room(self, job: _Job) -> bool:
         return self._busy < self._size and self._running.get(job.lane, 0) < job.limit
 
-    def _start(self, job: _Job) -> None:
+    def _take(self, job: _Job) -> None:
         self._busy += 1
         self._running[job.lane] = self._running.get(job.lane, 0) + 1
-        if len(self._threads) < self._busy:
-            thread = threading.Thread(target=self._serve, name=f"planes-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-        self._work.put(job)
 
-    def _wait(self, job: _Job, loop: asyncio.AbstractEventLoop) -> None:
+    def _wait(self, job: _Job) -> None:
         jobs = self._waiting.setdefault(job.lane, deque())
         if len(jobs) >= self._max_waiting:
             jobs = self._waiting[job.lane] = deque(j for j in jobs if not j.future.done())
         if len(jobs) >= self._max_waiting:
             raise RefusedError(_BUSY)
         jobs.append(job)
-        if self._sweep is None:
-            self._sweep = loop.call_at(job.deadline, self._expire)
-
-    def _expire(self) -> None:
-        """Refuse what has waited too long; the timer runs only while something waits."""
-        self._sweep = None
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        for lane, jobs in list(self._waiting.items()):
-            late: list[_Job] = []
-            while jobs and (jobs[0].future.done() or jobs[0].deadline <= now):
-                late.append(jobs.popleft())
-            _refuse(late)
-            if not jobs:
-                del self._waiting[lane]
-        if self._waiting:
-            first = min(jobs[0].deadline for jobs in self._waiting.values())
-            self._sweep = loop.call_at(first, self._expire)
-
-    def _serve(self) -> None:
-        """Take jobs until told to end: the body of each thread."""
-        while (job := self._work.get()) is not None:
-            result, error = None, None
-            try:
-                if not job.future.cancelled():
-                    result = job.work()
-            except BaseException as raised:  # noqa: BLE001 -- the boundary of a thread: its caller gets it whole
-                error = raised
-            try:
-                job.future.get_loop().call_soon_threadsafe(self._done, job, result, error)
-            except RuntimeError:  # the loop is closed: nobody waits any more
-                return
-            del job, result, error
-
-    def _done(self, job: _Job, result: object, error: BaseException | None) -> None:
-        """Back on the loop: free the place, admit who waits, answer."""
-        self._busy -= 1
-        left = self._running[job.lane] - 1
-        if left:
-            self._running[job.lane] = left
-        else:
-            del self._running[job.lane]
-        if not job.future.done():
-            if error is None:
-                job.future.set_result(result)
-            else:
-                job.future.set_exception(error)
-        if self._waiting:
-            self._admit()
-        if self._closing and not self._busy:
-            self._idle.set()
-
-    def _admit(self) -> None:
-        """Start what has room now; a lane that was served goes behind the others."""
-        served: dict[Hashable, deque[_Job]] = {}
-        for lane, jobs in list(self._waiting.items()):
-            if self._busy >= self._size:
-                break
-            while jobs and jobs[0].future.done():
-                jobs.popleft()
-            if jobs and not self._has_room(jobs[0]):
-                continue
-            del self._waiting[lane]
-            if jobs:
-                self._start(jobs.popleft())
-                served[lane] = jobs
-        self._waiting.update((lane, jobs) for lane, jobs in served.items() if jobs)
 
 
 def _refuse(jobs: Iterable[_Job]) -> None:

@@ -67,13 +67,40 @@ class Tree:
 
         The root may be a link or a mount point, as long as it lies inside the workspace.
         """
-        if b"\0" in self.root:
-            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-        workspace = os.open(self.workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        workspace = self._workspace()
         try:
-            return resolver.open(workspace, self.root, _ON_THE_WAY, os.O_DIRECTORY)
+            return self._root(resolver, workspace)
         finally:
             os.close(workspace)
+
+    def find(self, resolver: Resolver, path: bytes) -> int:
+        """Return a descriptor of what lies at `path` beneath the root, of whatever kind. Raises OSError.
+
+        Where no link and no mount point is met from the workspace to the file, one call finds what the two
+        lookups would; any other outcome is theirs to tell.
+        """
+        workspace = self._workspace()
+        try:
+            try:
+                return resolver.open(
+                    workspace, self.root + b"/" + path, Rules(links=False, mounts=self.rules.mounts)
+                )
+            except OSError:
+                root = self._root(resolver, workspace)
+        finally:
+            os.close(workspace)
+        try:
+            return resolver.open(root, path, self.rules)
+        finally:
+            os.close(root)
+
+    def _workspace(self) -> int:
+        if b"\0" in self.root:
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return os.open(self.workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def _root(self, resolver: Resolver, workspace: int) -> int:
+        return resolver.open(workspace, self.root, _ON_THE_WAY, os.O_DIRECTORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +115,7 @@ class Content:
 def read(resolver: Resolver, tree: Tree, path: bytes, max_bytes: int, memory: Memory) -> Content:
     """Read a file of at most `max_bytes`. Raises RefusedError."""
     try:
-        root = tree.open(resolver)
-        try:
-            handle = resolver.open(root, path, tree.rules)
-        finally:
-            os.close(root)
+        handle = tree.find(resolver, path)
         try:
             facts = os.fstat(handle)
             if not stat.S_ISREG(facts.st_mode):
@@ -129,7 +152,7 @@ def reopen(handle: int) -> int:
 def _read_all(fd: int, size: int, max_bytes: int) -> bytes:
     """Read to the end of the file, which may have moved since it was looked at. Raises RefusedError `too_large`."""
     data = os.read(fd, size + 1)
-    if not data:
+    if len(data) == size:
         return data
     pieces, total = [data], len(data)
     while total <= max_bytes and (data := os.read(fd, min(_CHUNK, max_bytes + 1 - total))):
