@@ -153,7 +153,8 @@ class Settings:
     `workspace` is a template relative to the capsule's directory (`{id}`, `{session_id}`).
     `hosts` are the addresses to listen on, `advertise` the host that cards name.
     `port` is the configured one or None. `containment` None leaves the manifest's.
-    `concurrency` counts running tasks.
+    `concurrency` counts running tasks, `tasks` is the most that may live, `streams` the most that may be open.
+    `heartbeat` is the seconds between two comments on a stream.
     """
 
     workspace: str = "."
@@ -167,6 +168,9 @@ class Settings:
     containment: Containment | None = None
     cross_mounts: bool = False
     disabled: bool = False
+    tasks: int = 1000
+    streams: int = 2048
+    heartbeat: float = 15.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def _config(arguments: argparse.Namespace, roots: list[str]) -> Config:
 def check(arguments: argparse.Namespace) -> int:
     """Print every problem of the configuration and of every manifest below its roots, then a summary line."""
     from sidecar.manifest.report import as_json, as_lines
-    from sidecar.registry.check import examine
+    from sidecar.registry.examination import examine
 
     report = examine(_config(arguments, arguments.root))
     if arguments.json:
@@ -98,7 +98,7 @@ def init(arguments: argparse.Namespace) -> int:
 def card(arguments: argparse.Namespace) -> int:
     """Print the card that a capsule would be served with; what only serving decides is said on standard error."""
     from sidecar.cards.reference import card as card_of
-    from sidecar.registry.check import preview
+    from sidecar.registry.examination import preview
 
     directory = Path(arguments.directory)
     named = arguments.config or os.environ.get("SIDECAR_CONFIG")

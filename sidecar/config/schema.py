@@ -133,8 +133,8 @@ class Log(Block):
 class Limits(Block):
     """What a file or a client may cost. The last three are per capsule."""
 
-    manifest: v.Bytes = _size("128KiB", "Largest manifest.")
-    body: v.Bytes = _size("1MiB", "Largest request body.")
+    manifest: v.FileSize = _size("128KiB", "Largest manifest.")
+    body: v.BodySize = _size("1MiB", "Largest request body.")
     idle: v.SomeSeconds = _duration("75s", "A connection without a request is closed after so long.")
     body_timeout: v.SomeSeconds = _duration("15s", "A request body must arrive within this time.")
     drain: v.Seconds = _duration("8s", "Stopping takes at most so long.")
@@ -250,6 +250,9 @@ class Config(Keys):
             containment=own.containment,
             cross_mounts=own.cross_mounts,
             disabled=own.disabled,
+            tasks=self.limits.tasks,
+            streams=self.limits.streams,
+            heartbeat=self.heartbeat.murmur,
         )
 
     def _workspace_at(self, directory: str) -> str:

@@ -1,0 +1,91 @@
+"""`sidecar run`: from the command line to the daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+    from types import FrameType
+
+    from sidecar.store import Store
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM; return 0 after a clean stop."""
+    # As PID 1 a process has no default action for signals: until the loop has its own handlers, this one ends it.
+    signal.signal(signal.SIGTERM, _end)
+
+    import asyncio
+    from functools import partial
+    from importlib.metadata import version
+
+    from sidecar import state
+    from sidecar.config.loading import Flags, ephemeral_ports, load
+    from sidecar.daemon.daemon import Daemon, Origin, say_warnings
+    from sidecar.ops import log
+
+    environ = dict(os.environ)
+    flags = Flags(roots=tuple(arguments.root), state=arguments.state)
+    read = partial(load, arguments.config, flags, environ, cwd=os.getcwd(), ephemeral=ephemeral_ports())
+    seen = _identity(arguments.config or environ.get("SIDECAR_CONFIG"))
+    config = read()
+    log.configure(level=config.log.level, form=config.log.format, environ=environ)
+    say_warnings(config)
+    directory = state.default_state_dir(environ, arguments.state, config.state)
+    with state.State.open(directory) as opened:
+        store = _open_store(opened.database, new=arguments.new_state)
+        try:
+            origin = Origin(read, seen, arguments.state, environ)
+
+            async def serve() -> None:
+                daemon = Daemon(
+                    config, origin=origin, state=opened, store=store, version=version("capsule-sidecar")
+                )
+                await daemon.run()
+
+            asyncio.run(serve())
+        finally:
+            store.close()
+    return 0
+
+
+def _end(_number: int, _frame: FrameType | None) -> None:
+    sys.exit(0)
+
+
+def _open_store(path: Path, *, new: bool) -> Store:
+    import time
+
+    from sidecar.cli.output import complain
+    from sidecar.errors import StoreCorruptError
+    from sidecar.store import Store
+
+    try:
+        return Store.open(str(path))
+    except StoreCorruptError:
+        if not new:
+            raise
+    aside = f"corrupt-{time.strftime('%Y%m%dT%H%M%S')}"
+    for part in ("", "-wal", "-shm"):
+        old = path.with_name(path.name + part)
+        if old.exists():
+            old.rename(path.with_name(f"{path.name}.{aside}{part}"))
+    complain(f"set the corrupt database aside as {path}.{aside}, and start anew")
+    return Store.open(str(path))
+
+
+def _identity(path: str | None) -> object:
+    from sidecar.watch.values import Identity
+
+    if path is None:
+        return None
+    try:
+        facts = os.stat(path)
+    except OSError:
+        return None
+    return Identity(facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)

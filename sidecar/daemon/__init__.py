@@ -1,0 +1,1 @@
+"""The diagram: the stages, the tasks between them, signals, ready, reload and drain."""

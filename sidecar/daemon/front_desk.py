@@ -1,0 +1,129 @@
+"""The desk's listener: opened once, and again where a reload moves it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from sidecar.config.hosts import is_loopback
+from sidecar.desk.access import Access
+from sidecar.desk.endpoint import Desk
+from sidecar.errors import SidecarError
+from sidecar.web.guards import Guards, Rules
+from sidecar.web.server import HttpLimits, HttpServer, Policy
+from sidecar.web.sockets import BindError, listen
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from sidecar.config import Config
+    from sidecar.desk.api import ReloadResult
+    from sidecar.model import RegistryView
+    from sidecar.ops.metrics import Gauges, Metrics
+
+WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with, not bound
+
+
+class FrontDesk:
+    """Owns the desk and its listener. `host`, `port` and `url` are where it is now."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        token: str,
+        view: RegistryView,
+        metrics: Metrics,
+        gauges: Callable[[], Gauges],
+        reload: Callable[[], Awaitable[ReloadResult]],
+    ) -> None:
+        self._config = config
+        self._token = token
+        self._policy = Policy(guards=_guards(config), limits=limits_of(config))
+        self._desk = Desk(
+            view=view,
+            access=self._access(config),
+            open_metrics=config.desk.metrics == "open",
+            metrics=metrics,
+            gauges=gauges,
+            reload=reload,
+        )
+        self._server: HttpServer | None = None
+        self.host = config.desk.host
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        """The base URL at which this machine reaches the desk."""
+        host = WILDCARDS.get(self.host, self.host)
+        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    async def open(self) -> None:
+        """Listen. Raises SidecarError with reason and remedy."""
+        await self._listen(self._config)
+
+    async def reconfigure(self, config: Config) -> None:
+        """Take over another configuration; move where it says so.
+
+        Raises SidecarError, with everything as it was, when the new place cannot be listened on.
+        """
+        before = self._config
+        if (config.desk.host, config.desk.port) != (before.desk.host, before.desk.port):
+            await self._move(config)
+        self._config = config
+        self._policy.guards = _guards(config)
+        self._policy.limits = limits_of(config)
+        self._desk.reconfigure(access=self._access(config), open_metrics=config.desk.metrics == "open")
+
+    async def aclose(self, budget: float) -> None:
+        """End the listener and its connections within so many seconds, then the desk."""
+        if self._server is not None:
+            await self._server.drain(budget=budget)
+        self._desk.close()
+
+    async def _move(self, config: Config) -> None:
+        old = self._server
+        if old is not None:
+            old.stop_accepting()  # the new address may hold the old one, as 0.0.0.0 does
+        try:
+            await self._listen(config)
+        except SidecarError:
+            self._server = old
+            with suppress(SidecarError):
+                await self._listen(self._config)
+            raise
+        if old is not None:
+            await old.drain(budget=1.0)
+
+    async def _listen(self, config: Config) -> None:
+        host = config.desk.host
+        try:
+            sockets = listen([host], config.desk.port)
+        except BindError as error:
+            raise SidecarError(
+                f"the desk cannot listen on {host} port {config.desk.port}: {error.strerror}; "
+                "set desk.host and desk.port to an address of this machine and a free port"
+            ) from None
+        server = HttpServer(self._desk.handle, name="desk", policy=self._policy)
+        await server.start(sockets)
+        self._server, self.host, self.port = server, host, sockets[0].getsockname()[1]
+
+    def _access(self, config: Config) -> Access:
+        return Access(self._token if config.desk.auth == "token" else None)
+
+
+def _guards(config: Config) -> Guards:
+    return Guards(Rules("desk", hosts=config.desk.allowed_hosts))
+
+
+def limits_of(config: Config) -> HttpLimits:
+    """Return the limits that all listeners share."""
+    limits = config.limits
+    return HttpLimits(
+        idle=limits.idle, body=limits.body, body_timeout=limits.body_timeout, connections=limits.connections
+    )
+
+
+def beyond_loopback(host: str) -> bool:
+    """Whether other machines may reach a listener on this host."""
+    return not is_loopback(host)
