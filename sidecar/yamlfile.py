@@ -104,6 +104,12 @@ class Document:
         start, end = self._text.extent(key_node if key else node)
         return self._text.text[start:end].strip() if found else ""
 
+    def place_of(self, path: Path, text: str, *, key: bool = False) -> tuple[int, int]:
+        """Return line and column of a text within the value, or key, at a path; of that itself if it is not there."""
+        node, key_node, _ = self._find(path)
+        start, end = self._text.extent(key_node if key else node)
+        return self._text.place(max(start, self._text.text.find(text, start, end)))
+
     def path_at(self, offset: int) -> Path:
         """Return the path of the innermost value that covers an offset of the text, or whose key does."""
         path: Path = ()

@@ -1,0 +1,1 @@
+"""`murmur.yaml` → a manifest, or every problem of it with its place."""
