@@ -171,8 +171,7 @@ def _key(candidate: Candidate) -> tuple[str, str, int]:
 
 
 def _check(candidate: Candidate) -> ExportCheck:
-    place = candidate.wish.place
-    return ExportCheck(candidate.wish.loaded, place.directory, place.found.path, candidate.workspace)
+    return ExportCheck(candidate.wish.loaded, candidate.wish.place.directory, candidate.workspace)
 
 
 def _must_check(candidate: Candidate) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.errors import Problem
 from sidecar.manifest.load import export_problems
+from sidecar.manifest.problems import NOT_ALLOWED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,7 +24,6 @@ class ExportCheck:
 
     loaded: Loaded
     directory: str
-    path: str
     workspace: str
 
 
@@ -55,20 +55,19 @@ def check_exports(checks: Iterable[ExportCheck], guarded: Sequence[str]) -> list
 
 def _exposed(check: ExportCheck, guarded: Sequence[str]) -> Iterable[Problem]:
     manifest = check.loaded.manifest
-    if manifest is None:
-        return
-    for key, export in (("files", manifest.files), ("peer_files", manifest.peer_files)):
-        if export is None:
+    exports = {} if manifest is None else {"files": manifest.files, "peer_files": manifest.peer_files}
+    for plane, line, column in check.loaded.roots:
+        if (export := exports.get(plane)) is None:
             continue
         root = os.path.realpath(os.path.join(check.workspace, export.root))  # noqa: PTH118 - text of any bytes
         for path in guarded:
             if os.path.commonpath((root, path)) == root:
                 yield Problem(
-                    check.path,
-                    0,
-                    0,
-                    "E-MAN-003",
-                    f"exports.{key}.root",
+                    check.loaded.file,
+                    line,
+                    column,
+                    NOT_ALLOWED,
+                    f"exports.{plane}.root",
                     f'"{export.root}" would serve {path}, which is the sidecar\'s own:'
                     " export another directory, or move the sidecar's files",
                 )

@@ -29,8 +29,8 @@ class Place:
     `found` is the newest look at it, `good` the last manifest that could be served, `held` the session that is there
     (also while nothing of it can be served). `error` is about the manifest, `trouble` about the listener.
     `missing_since` is a monotonic time. `due` is the port that configuration or manifest give. `checked` is what the
-    export roots were looked at for (a manifest, a workspace), with `export_problems` of it. `judged` is the look
-    that was judged last.
+    export roots were looked at for (a manifest, a workspace), with `export_problems` of it. `judged` is what was
+    judged last: a digest, and why there is none.
     """
 
     directory: str
@@ -48,7 +48,7 @@ class Place:
     error: LastError | None = None
     trouble: LastError | None = None
     missing_since: float | None = None
-    judged: Found[Loaded] | None = None
+    judged: tuple[str, str | None] | None = None
     checked: tuple[Loaded, str] | None = None
     export_problems: tuple[Problem, ...] = ()
     _row: CapsuleStatus | None = None

@@ -302,8 +302,9 @@ class Registry:
                 self._serving.mend(place)
             else:
                 self._serving.fail(place, error, at)
-            if place.judged is not place.found and place.directory not in outcome.waiting:
-                place.judged = place.found
+            content = (place.found.digest, place.found.error)
+            if place.judged != content and place.directory not in outcome.waiting:
+                place.judged = content
                 self._on_manifest(error is not None)
 
     def _drop(self, place: Place) -> None:
