@@ -1,0 +1,96 @@
+"""A workspace with an export, and requests to its planes without a socket."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from sidecar.errors import RefusedError
+from sidecar.model import Answer, Capsule, Containment, FilesExport, Manifest, PeerFilesExport, Settings
+from sidecar.planes.beneath import Openat2, Walk, mount_by_fdinfo
+from sidecar.web.answers import refusal_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from sidecar.planes.beneath import Resolver
+    from sidecar.planes.routes import Planes
+
+SECRET = b"SECRET-of-the-neighbour"
+SECRET_SHA = hashlib.sha256(SECRET).hexdigest()
+
+RESOLVERS: Mapping[str, Callable[[], Resolver]] = {
+    "openat2": Openat2,
+    "walk": Walk,
+    "walk-fdinfo": lambda: Walk(mount_by_fdinfo),
+}
+CLASSES = tuple(Containment)
+FOLLOWING = (Containment.ADVISORY, Containment.SEALED)
+
+
+def capsule(
+    workspace: Path,
+    *,
+    files: FilesExport | None = FilesExport("out/"),  # noqa: B008 -- frozen
+    peer: PeerFilesExport | None = None,
+    containment: Containment = Containment.ADVISORY,
+    cross_mounts: bool = False,
+    session_id: str = "ses_1",
+) -> Capsule:
+    """Make a capsule whose exports lie in `workspace`."""
+    return Capsule(
+        id="a",
+        directory=str(workspace),
+        session_id=session_id,
+        manifest=Manifest(name="a", version="1", containment=containment, files=files, peer_files=peer),
+        settings=Settings(cross_mounts=cross_mounts),
+        workspace=str(workspace),
+        changed_at=0.0,
+        port=24000,
+    )
+
+
+async def ask(
+    planes: Planes,
+    served: Capsule,
+    target: str,
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    generation: int = 0,
+) -> Answer:
+    """Send a raw target; a refusal comes back as the answer it is sent as."""
+    try:
+        return await planes.answer(served, method, target, (headers or {}).get, generation)
+    except RefusedError as error:
+        return refusal_answer(error.refusal)
+
+
+def told(answer: Answer) -> tuple[int, str]:
+    """Return status and error code of a refusal, whose body must have the one shape and name no host path."""
+    document: Any = orjson.loads(answer.body)
+    assert list(document) == ["error", "message"]
+    assert "/tmp" not in document["message"]  # noqa: S108 -- where the tests' trees lie
+    return answer.status, document["error"]
+
+
+def header(answer: Answer, name: str) -> str | None:
+    """Return a header, which must be there once at most."""
+    (found,) = [value for key, value in answer.headers if key == name] or [None]
+    return found
+
+
+def paths_listed(answer: Answer) -> list[str]:
+    """Return the paths of a listing."""
+    assert answer.status == 200, answer.body
+    return [entry["path"] for entry in orjson.loads(answer.body)["entries"]]
+
+
+def write(path: Path, data: bytes = b"x") -> Path:
+    """Write a file and the directories above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
