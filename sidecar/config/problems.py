@@ -24,6 +24,7 @@ from sidecar.config.schema import Block, Keys
 from sidecar.config.values import NOT_ALLOWED, WRONG_TYPE
 from sidecar.errors import Problem, Severity
 from sidecar.yamlfile import dotted, nearest
+from sidecar.yamltree import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,7 +56,7 @@ class Sources:
             return
         taken = {(p.line, p.column) for p in document.refused}
         for path, number in _integers(document.value) if document.odd_integers else ():
-            if not _PLAIN.fullmatch(spelt := document.source(path)):
+            if not _PLAIN.fullmatch(spelt := shortened(document.source(path))):
                 plain = re.sub("^([-+]?)0+(?=[0-9])", r"\1", spelt)
                 write = plain if plain.isdecimal() else f'{number}, or quote it: "{spelt}"'
                 found = self._at(path, TYPE, f"YAML reads {spelt} as {number}; write {write}")
@@ -76,7 +77,8 @@ class Sources:
         for error in errors:
             path = tuple(part for part in error["loc"] if part != OF_KEY)
             name = self._name(path) or next((n for p, n in self._names.items() if p[: len(path)] == path), "")
-            yield Problem(_where(name), 0, 0, *_swap(explain(error, None), name))
+            code, message = explain(error, None)
+            yield Problem(_where(name), 0, 0, code, name, message)
 
     def problem(self, path: Path, code: str, message: str) -> Problem:
         """Make a problem or, by its code, a warning at a key, wherever its value came from."""
@@ -100,7 +102,7 @@ class Sources:
     ) -> Problem:
         document = self._document
         line, column = document.place(path, key=at_key) if document is not None else (0, 0)
-        return Problem(self._file or "", line, column, code, dotted(path), message, severity)
+        return Problem(self._file or "", line, column, code, shortened(dotted(path), 120), message, severity)
 
     def _name(self, path: Path) -> str:
         """Return the variable or flag that gave the value at a path, or one above it."""
@@ -111,15 +113,15 @@ class _Spelt:
     """How a value (or key) of the file is spelt, and what YAML made of it."""
 
     def __init__(self, document: Document, path: Path, *, at_key: bool) -> None:
-        self.source = document.source(path, key=at_key)
+        self.source = shortened(document.source(path, key=at_key))
         self.value = path[-1] if at_key and path else _value_at(document.value, path)
 
-    def hint(self) -> str:
+    def hint(self, *, quotable: bool = True) -> str:
         """Say what to quote, where YAML made something else of a word that was meant as text."""
-        if isinstance(self.value, str | list | dict):
-            return ""
         if self.value is None:
             return "; it is blank here"
+        if isinstance(self.value, str | list | dict) or not quotable:
+            return ""
         return f'; YAML reads {self.source} as {_kind(self.value)}: quote it, "{self.source}"'
 
 
@@ -130,7 +132,9 @@ def explain(error: Mapping[str, Any], spelt: _Spelt | None) -> tuple[str, str]:
         return VALUE, context["text"]
     if kind == WRONG_TYPE:
         expected = context["expected"]
-        return TYPE, f"must be {expected}" + (spelt.hint() if spelt is not None and context["text"] else "")
+        return TYPE, f"must be {expected}" + (
+            spelt.hint(quotable=context["text"]) if spelt is not None else ""
+        )
     if kind == "extra_forbidden":
         return UNKNOWN, _unknown(error["loc"])
     if kind == "missing":
@@ -218,8 +222,3 @@ def _kind(value: object) -> str:
 
 def _where(name: str) -> str:
     return FLAGS if name.startswith("--") else WHERE
-
-
-def _swap(found: tuple[str, str], name: str) -> tuple[str, str, str]:
-    code, message = found
-    return code, name, message

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 WRONG_TYPE: Final = "wrong_type"
 NOT_ALLOWED: Final = "not_allowed"
+MOST: Final = 1_000_000_000
+"""The largest count: it fits wherever numbers are kept."""
+DEEPEST: Final = 64
 FLAGS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _NAMED: Final = "a host name or address"
 PLACEHOLDERS: Final = ("id", "session_id")
@@ -59,9 +62,9 @@ def not_allowed(text: str) -> PydanticCustomError:
     return PydanticCustomError(NOT_ALLOWED, "{text}", {"text": text})
 
 
-def _text(value: object, expected: str) -> str:
+def _text(value: object, expected: str, *, quotable: bool = True) -> str:
     if not isinstance(value, str):
-        raise wrong_type(expected, text=True)
+        raise wrong_type(expected, text=quotable)
     if "\0" in value:
         raise not_allowed("holds a NUL character")
     return str(value)
@@ -71,12 +74,12 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def text(parse: Callable[[str], Any], expected: str) -> Callable[[object], Any]:
-    """Make the reader of a text from a parser that raises ValueError."""
+def text(parse: Callable[[str], Any], expected: str, *, quotable: bool = True) -> Callable[[object], Any]:
+    """Make the reader of a text from a parser that raises ValueError; `quotable` where quotes may mend a wrong type."""
 
     def read(value: object) -> Any:
         try:
-            return parse(_text(value, expected))
+            return parse(_text(value, expected, quotable=quotable))
         except PydanticCustomError:
             raise
         except ValueError as error:
@@ -87,7 +90,7 @@ def text(parse: Callable[[str], Any], expected: str) -> Callable[[object], Any]:
 
 def duration(least: float = 0.0) -> Callable[[Any, ValidationInfo], float]:
     """Make the reader of a duration of at least so many seconds."""
-    parse = text(quantities.parse_duration, "a duration, such as 2s")
+    parse = text(quantities.parse_duration, "a duration, such as 2s", quotable=False)
 
     def read(value: Any, info: ValidationInfo) -> float:
         if _is_number(value) and info.context is not None:
@@ -100,18 +103,20 @@ def duration(least: float = 0.0) -> Callable[[Any, ValidationInfo], float]:
     return read
 
 
-def size(value: object) -> int:
-    """Read a size of at least one byte; a plain number is bytes."""
-    if isinstance(value, str):
-        value = text(quantities.parse_size, "")(value)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise wrong_type("a size, such as 1MiB")
-    if value < 1:
-        raise not_allowed("must be at least one byte")
-    return value
+def size(most: str) -> Callable[[object], int]:
+    """Make the reader of a size from one byte to so much; a plain number is bytes."""
+    parse = text(quantities.parse_size, "a size, such as 1MiB", quotable=False)
+
+    def read(value: object) -> int:
+        number = value if isinstance(value, int) and not isinstance(value, bool) else parse(value)
+        if not 1 <= number <= quantities.parse_size(most):
+            raise not_allowed(f"must be from one byte to {most}")
+        return int(number)
+
+    return read
 
 
-def whole(least: int, most: int | None = None) -> Callable[[object], int]:
+def whole(least: int, most: int) -> Callable[[object], int]:
     """Make the reader of a whole number within bounds."""
 
     def read(value: object) -> int:
@@ -119,8 +124,8 @@ def whole(least: int, most: int | None = None) -> Callable[[object], int]:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             raise wrong_type("a whole number")
-        if value < least or (most is not None and value > most):
-            raise not_allowed(f"must be {f'at least {least}' if most is None else f'from {least} to {most}'}")
+        if not least <= value <= most:
+            raise not_allowed(f"must be from {least} to {most}")
         return value
 
     return read
@@ -219,9 +224,8 @@ def _filled(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
-def _integer(least: int, most: int | None = None) -> WithJsonSchema:
-    bounds = {"minimum": least} if most is None else {"minimum": least, "maximum": most}
-    return WithJsonSchema({"type": "integer", **bounds})
+def _integer(least: int, most: int) -> WithJsonSchema:
+    return WithJsonSchema({"type": "integer", "minimum": least, "maximum": most})
 
 
 _SOME_TEXT: Final = {"type": "string", "minLength": 1}
@@ -241,9 +245,10 @@ _ID_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": "^[a-z0-9._~-]{
 
 Seconds: TypeAlias = Annotated[float, PlainValidator(duration()), _DURATION]
 SomeSeconds: TypeAlias = Annotated[float, PlainValidator(duration(0.01)), _DURATION]
-Bytes: TypeAlias = Annotated[int, PlainValidator(size), _SIZE]
-Count: TypeAlias = Annotated[int, PlainValidator(whole(1)), _integer(1)]
-Depth: TypeAlias = Annotated[int, PlainValidator(whole(0)), _integer(0)]
+FileSize: TypeAlias = Annotated[int, PlainValidator(size("64MiB")), _SIZE]
+BodySize: TypeAlias = Annotated[int, PlainValidator(size("1GiB")), _SIZE]
+Count: TypeAlias = Annotated[int, PlainValidator(whole(1, MOST)), _integer(1, MOST)]
+Depth: TypeAlias = Annotated[int, PlainValidator(whole(0, DEEPEST)), _integer(0, DEEPEST)]
 Port: TypeAlias = Annotated[int, PlainValidator(whole(1, LAST_PORT)), _integer(1, LAST_PORT)]
 PortOrAny: TypeAlias = Annotated[int, PlainValidator(whole(0, LAST_PORT)), _integer(0, LAST_PORT)]
 Ports: TypeAlias = Annotated[PortRange, PlainValidator(port_range), _PORTS]

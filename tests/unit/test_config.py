@@ -77,7 +77,10 @@ def test_equal_files_make_equal_configurations() -> None:
     """So that a reload that changes nothing can be told."""
     assert built("card: full") == built("# a comment\ncard: full")
     assert built("card: full") != built("card: reference")
-    assert built("capsules: {a: {port: 24001}}") == built("capsules: {a: {port: 24001}}")
+    one, other = built("capsules: {a: {port: 24001}}"), built("capsules: {a: {port: 24001}}")
+    one.settings_for("a", "/etc/sidecar/capsules/a")
+    assert one == other
+    assert one != built("capsules: {a: {port: 24002}}")
 
 
 def test_a_configuration_does_not_change() -> None:
@@ -337,3 +340,24 @@ def test_the_workspace_is_that_of_the_innermost_root() -> None:
     assert found.settings_for("x", "/one").workspace == "c"
     assert found.settings_for("x", "/elsewhere").workspace == "."
     assert built("roots: [{path: /, workspace: r}]").settings_for("x", "/elsewhere").workspace == "r"
+
+
+def test_other_parts_build_configurations_of_plain_values() -> None:
+    """In code, durations are seconds, sizes bytes, paths as they are; wrong values are still refused."""
+    found = config.Config(
+        roots=(config.Root(path="/caps"),),
+        listen=config.Listen(hosts=("::1",), ports=config.PortRange(20000, 20009)),
+        watch=config.Watch(tick=0.05, settle=0.01),
+        limits=config.Limits(body=100, idle=0.5),
+    )
+    assert (found.watch.tick, found.limits.body, found.listen.ports.last) == (0.05, 100, 20009)
+    assert found.source is None
+    with pytest.raises(ValidationError):
+        config.Watch(tick=-1.0)
+
+
+def test_what_a_message_shows_of_a_file_is_short() -> None:
+    """A value or key of a hundred kilobytes does not flood the terminal."""
+    long = "x" * 100_000
+    for line in refused(f"{long}: 1\ncard: {long}\nstate: [{long}]\ndesk: {{port: 0{'1' * 90}}}"):
+        assert len(line) < 400

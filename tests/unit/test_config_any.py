@@ -74,7 +74,7 @@ def outcome(data: bytes, environ: dict[str, str]) -> config.Config | tuple[Probl
         return tuple(error.problems)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(files, st.dictionaries(names.map("SIDECAR_".__add__), texts, max_size=3))
 def test_any_file_and_environment_end_in_a_configuration_or_in_problems(
     given_file: dict[str, Any], environ: dict[str, str]
