@@ -74,6 +74,12 @@ class Hints:
         self._left_out: dict[str, float] = {}
         self._told: set[str] = set()
         self._lost = False
+        self._active = False
+
+    @property
+    def watching(self) -> bool:
+        """Whether the watcher is at work and watches all that is wanted of it."""
+        return self._active and self._armed == self._watchable()
 
     def arm(self, places: Mapping[str, Ident]) -> None:
         """Watch exactly these directories (device and inode by path) from now on, soon."""
@@ -148,7 +154,7 @@ class Hints:
                 if isinstance(events, set):
                     self._hand_on(events)
         finally:
-            self._armed = {}
+            self._armed, self._active = {}, False
             if watcher is not None:
                 watcher.close()
 
@@ -162,6 +168,7 @@ class Hints:
 
     def _began(self) -> None:
         self.last_error = None
+        self._active = True
         self._told -= {WATCHES, INSTANCES}
         if self._lost:
             self._lost = False

@@ -13,9 +13,10 @@ from sidecar.watch.scan import Look, Scanner, Snapshot
 from sidecar.watch.thread import OwnThread
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 
     from sidecar.model import LastError
+    from sidecar.watch.tree import Ident
     from sidecar.watch.values import Root, Timing
 
 T = TypeVar("T")
@@ -59,6 +60,8 @@ class Source(Generic[T]):
         self._hinted: set[str] = set()
         self._now = True
         self._everything = False
+        self._complete = False
+        self._places: Mapping[str, Ident] | None = None
         self._changes: dict[str, Any] | None = None
         self._log = _RootLog()
         self._closing = False
@@ -68,7 +71,12 @@ class Source(Generic[T]):
         """Why there is no watcher at present, so that changes wait for the tick; None where all is well."""
         return self._hints.last_error if self._hints is not None else None
 
-    async def snapshots(self) -> AsyncIterator[Snapshot[T]]:
+    @property
+    def watching(self) -> bool:
+        """Whether a watcher is at work, and has been since the last change of what there is to watch."""
+        return self._hints is not None and self._hints.watching
+
+    async def snapshots(self) -> AsyncGenerator[Snapshot[T], None]:
         """Give the latest snapshot whenever there is a new one, until `aclose`. The watch begins with the first call.
 
         An error of the watch itself is raised here.
@@ -174,14 +182,19 @@ class Source(Generic[T]):
     async def _take(self, look: Look[T]) -> None:
         if look.too_many:
             self._everything = True
+        self._complete = self._complete or look.snapshot is not None
         if self._watch.force_tick:
             if self._hints is not None:
                 await self._hints.aclose()
                 self._hints = None
-        elif look.places is not None:
-            if self._hints is None:
-                self._hints = Hints(self._notice)
-            self._hints.arm(look.places)
+        else:
+            self._places = look.places if look.places is not None else self._places
+            # A watcher first of all would only hold up the first snapshot.
+            if self._places is not None and self._complete:
+                if self._hints is None:
+                    self._hints = Hints(self._notice)
+                self._hints.arm(self._places)
+                self._places = None
         if look.snapshot is not None:
             self._log.tell(look.snapshot)
             self._latest = look.snapshot

@@ -108,18 +108,16 @@ class Tree(Generic[T]):
     def _look_at(self, node: Node[T]) -> None:
         if self._still.unknown:
             self._still.unknown.pop(node.path, None)
-        if self._opens(node):
+        self._still.look(node)
+        if node.room > 0 and self._opens(node):
             self._list(node)
 
     def _opens(self, node: Node[T]) -> bool:
-        """Look at the manifest of a directory; return whether the directory is to be descended into."""
-        self._still.look(node)
+        """Return whether a directory that was looked at is to be descended into."""
         if node.found is not None:
             self._forget_children(node.children or ())
             node.children = None
             self._lingering.pop(node.path, None)
-            return False
-        if node.room <= 0:
             return False
         if node.freed is not None:
             if self._still.clock() - node.freed < self.grace:
@@ -130,12 +128,21 @@ class Tree(Generic[T]):
         return True
 
     def _list(self, node: Node[T]) -> None:
+        room = node.room - 1
         here: set[str] = set()
         before = node.children or set()
         try:
             with os.scandir(node.path) as entries:
                 for entry in entries:
-                    if not entry.name.startswith("..") and entry.path not in self._roots:
+                    path = entry.path
+                    if entry.name.startswith("..") or path in self._roots:
+                        continue
+                    known = self._nodes.get(path)
+                    if known is not None and known.entry == entry.inode() and entry.is_dir():
+                        here.add(path)
+                        known.room = room
+                        self._look_at(known)
+                    else:
                         self._look_at_entry(node, entry, here)
         except OSError as error:
             if error.errno not in ABSENT:
@@ -148,25 +155,23 @@ class Tree(Generic[T]):
 
     def _look_at_entry(self, parent: Node[T], entry: os.DirEntry[str], here: set[str]) -> None:
         path = entry.path
-        node = self._nodes.get(path)
         try:
             if not entry.is_dir():
                 return
-            if node is None or node.entry != entry.inode() or entry.is_symlink():
-                found = entry.stat()
-                ident = (found.st_dev, found.st_ino)
-                if entry.is_symlink() and self._leads_back(parent, ident):
-                    return
-                node = self._node(path, parent.room - 1)
-                self._identify(node, ident)
-                node.entry = entry.inode()
+            found = entry.stat()
+            ident = (found.st_dev, found.st_ino)
+            if entry.is_symlink() and self._leads_back(parent, ident):
+                return
+            node = self._node(path, parent.room - 1)
+            self._identify(node, ident)
+            # Nothing tells that a link leads elsewhere now, so it is asked every time.
+            node.entry = -1 if entry.is_symlink() else entry.inode()
         except OSError as error:
             if error.errno not in ABSENT and (path in self._nodes or path in self._former):
                 self._still.unknown[path] = describe(path, error.errno or errno.EIO)
                 self._keep(path)
                 here.add(path)
             return
-        node.room = parent.room - 1
         here.add(path)
         self._look_at(node)
 
@@ -255,8 +260,11 @@ class Tree(Generic[T]):
         for path in sorted(paths):
             self._revisit(path)
         for node in list(self._still.pending.values()):
-            if node.path not in paths and node.path not in self._lingering:
-                self._opens(node)
+            known = self._nodes.get(node.path) is node
+            if known and node.path not in paths and node.path not in self._lingering:
+                self._still.look(node)
+                if node.room > 0:
+                    self._opens(node)
         for node in list(self._lingering.values()):
             self._look_at(node)
 
