@@ -108,7 +108,7 @@ def _checks(config: Config, found: list[Found[Loaded]]) -> list[ExportCheck]:
             if "{session_id}" in template:
                 continue  # which directory it is shows only once the capsule is served
             workspace = workspace_of(template, one.directory, capsule_id=ids[one.directory], session_id="")
-            checks.append(ExportCheck(one.content, one.directory, one.path, workspace))
+            checks.append(ExportCheck(one.content, one.directory, workspace))
     return checks
 
 

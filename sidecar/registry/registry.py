@@ -7,7 +7,7 @@ import time
 from collections import ChainMap
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -16,6 +16,7 @@ from sidecar.model import ConfigStatus, LastError, RootStatus
 from sidecar.ops.uuid7 import Uuid7
 from sidecar.registry.candidates import judge, propose, settle, wish_for
 from sidecar.registry.places import Place, Places, printable
+from sidecar.registry.saving import RETRY, PortSaver
 from sidecar.registry.serving import Serving
 from sidecar.registry.sessions import Changes, Memory, Session, commit, gone
 from sidecar.registry.view import View
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from sidecar.registry.sessions import Pair
     from sidecar.store import Store
     from sidecar.watch.values import Snapshot
-
-RETRY: Final = 5.0
-"""Seconds after which something is written again that the database did not take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +100,14 @@ class Registry:
         self._loose = {session.pair: session for session in self._memory.all_present()}
         self._unreadable: frozenset[str] = frozenset()
         self._looked = self._started = False
-        self._unsaved: dict[str, int] = {}
+        self._saver = PortSaver(store, clock)
         self._store_error: str | None = None
         self.view = View(self._places, tasks)
         self._show(config)
 
     async def aclose(self) -> None:
-        """End the thread that looks at export roots."""
+        """Save what is not saved, and end the thread that looks at export roots. The store is still open."""
+        await self._saver.aclose()
         await self._thread.aclose()
 
     def reconfigure(self, config: Config) -> bool:
@@ -159,12 +158,11 @@ class Registry:
         return self._desired()
 
     def bound(self, directory: str, port: int) -> None:
-        """Take note that the capsule of a directory is listened for on a port; `save_ports` remembers it."""
+        """Take note that the capsule of a directory is listened for on a port; it is remembered soon after."""
         self.view.tried(directory)
         place = self._places.get(directory)
         if place is not None and self._serving.bound(place, port):
-            self._unsaved.pop(directory, None)  # the order of the binds decides to whom a port belongs
-            self._unsaved[directory] = port
+            self._saver.note(directory, port)
 
     def unbound(self, directory: str, reason: str) -> None:
         """Take note that the capsule of a directory is not listened for, and why."""
@@ -173,11 +171,8 @@ class Registry:
             self._serving.unbound(place, reason, self._clock())
 
     async def save_ports(self) -> bool:
-        """Commit the ports of the binds since the last time; return False where the database did not take them.
-
-        They are kept then, and go with the next call or `update`.
-        """
-        return await self._commit(Changes(ports=dict(self._unsaved), at=self._clock()))
+        """Wait until every bind is committed; return False where the database did not take one, which is tried again."""
+        return await self._saver.flush()
 
     def reserved_ports(self) -> Collection[int]:
         """Return a live view of the ports that a free choice must leave alone.
@@ -254,7 +249,7 @@ class Registry:
         for leaver in leaving:
             if leaver is not None and staying.get(leaver.directory) != leaver.pair:
                 kept[leaver.pair] = gone(leaver, at)
-        return Changes(tuple(kept.values()), tuple(overdue), dict(self._unsaved), at)
+        return Changes(tuple(kept.values()), tuple(overdue))
 
     async def _commit(self, changes: Changes) -> bool:
         log = structlog.get_logger()
@@ -270,9 +265,6 @@ class Registry:
             log.info("registry_saved")
             self._store_error = None
         self._memory.apply(changes)
-        for directory, port in changes.ports.items():
-            if self._unsaved.get(directory) == port:
-                del self._unsaved[directory]
         return True
 
     def _without_new(self, outcome: _Outcome) -> _Outcome:

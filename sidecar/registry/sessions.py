@@ -7,7 +7,7 @@ under it, and all changes of one snapshot are one write.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sidecar.registry.ports import PortMemory
@@ -43,17 +43,14 @@ class Session:
 class Changes:
     """What one snapshot changes in the memory; done as one transaction, or not at all.
 
-    `kept` are rows to be written: new ones, returned ones, gone ones. `ports` are successful binds.
-    `forgotten` sessions are not remembered any more.
+    `kept` are rows to be written: new ones, returned ones, gone ones. `forgotten` ones are not remembered any more.
     """
 
     kept: tuple[Session, ...] = ()
     forgotten: tuple[Session, ...] = ()
-    ports: Mapping[str, int] = field(default_factory=dict)
-    at: float = 0.0
 
     def __bool__(self) -> bool:
-        return bool(self.kept or self.forgotten or self.ports)
+        return bool(self.kept or self.forgotten)
 
 
 class Memory:
@@ -147,11 +144,15 @@ def commit(connection: sqlite3.Connection, changes: Changes) -> None:
             for s in changes.kept
         ],
     )
-    for directory, port in changes.ports.items():
+
+
+def commit_ports(connection: sqlite3.Connection, ports: Mapping[str, int], at: float) -> None:
+    """Write successful binds, in their order, inside the caller's transaction; `at` is in Unix seconds."""
+    for directory, port in ports.items():
         connection.execute("DELETE FROM ports WHERE port = ?", (port,))
         connection.execute(
             "INSERT OR REPLACE INTO ports (directory, port, updated_at) VALUES (?, ?, ?)",
-            (os.fsencode(directory), port, changes.at),
+            (os.fsencode(directory), port, at),
         )
 
 

@@ -14,7 +14,9 @@ import structlog
 
 from sidecar.config import CapsuleConfig, Config, Listen, PortRange, Root, Watch
 from sidecar.model import CapsuleState, RegistryView
+from sidecar.registry.saving import PortSaver
 from tests.support.house import FORGET, GRACE, HOUR, House
+from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -291,7 +293,7 @@ async def test_namesakes_are_all_served_and_warned_about(house: House) -> None:
     for directory in ("c/app", "b", "a"):
         house.write(directory, "Same")
     with structlog.testing.capture_logs() as logs:
-        await house.start(roots=(Root(path=str(house.root), depth=2),))
+        await house.start()
     assert {d: w.capsule.id for d, w in house.wanted.items()} == {
         "a": "same",
         "b": "same~b",
@@ -608,22 +610,35 @@ async def test_a_going_that_cannot_be_remembered_is_remembered_later(house: Hous
 
 
 async def test_ports_that_cannot_be_saved_are_saved_later(house: House) -> None:
-    """A bind counts at once, and is committed as soon as that is possible."""
+    """A bind counts at once, and is committed by itself as soon as that is possible."""
     house.write("a")
     await house.start()
-    house.bind(("a", 24000))
-    with closing(sqlite3.connect(house.base / "state" / "sidecar.db")) as connection:
+    saver = PortSaver(house.store, lambda: house.wall, retry=0.01)
+    database = house.base / "state" / "sidecar.db"
+    with closing(sqlite3.connect(database)) as connection, structlog.testing.capture_logs() as logs:
         connection.executescript(
             "CREATE TRIGGER t BEFORE INSERT ON ports BEGIN SELECT RAISE(FAIL, 'no'); END;"
         )
-    assert not await house.registry.save_ports()
-    desired = await house.wait(0)
-    assert desired.wake_at is not None
-    with closing(sqlite3.connect(house.base / "state" / "sidecar.db")) as connection:
+        saver.note(house.path("a"), 24000)
+        assert not await saver.flush()
+        saver.note(house.path("b"), 24001)
+        assert not await saver.flush()
+        assert [log["event"] for log in logs] == ["ports_not_saved"]
         connection.executescript("DROP TRIGGER t;")
-    await house.wait(5)
+        await until(lambda: connection.execute("SELECT count(*) FROM ports").fetchone() == (2,))
+    await saver.aclose()
     await house.restart()
     assert house.wanted["a"].port == 24000
+
+
+async def test_a_port_that_changed_hands_is_remembered_for_the_last(house: House) -> None:
+    """The order of the binds decides, also when several are committed together."""
+    house.write("a", "a")
+    house.write("b", "b")
+    await house.start()
+    house.bind(("a", 24000), ("b", 24001), ("b", 24000), ("a", 24002), ("b", 24003), ("a", 24000))
+    await house.restart()
+    assert {d: w.port for d, w in house.wanted.items()} == {"a": 24000, "b": 24003}
 
 
 # Ports

@@ -62,7 +62,7 @@ class House:
 
     def config(self, **keys: Any) -> Config:
         """Make a configuration with this root, a grace of two seconds, and these keys."""
-        return Config(**{"roots": (Root(path=str(self.root)),), **keys})
+        return Config(**{"roots": (Root(path=str(self.root), depth=2),), **keys})
 
     async def start(self, config: Config | None = None, **keys: Any) -> Desired:
         """Start on the state of earlier starts, and take the first look."""
