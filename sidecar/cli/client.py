@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def _running(arguments: argparse.Namespace) -> Running:
     configured = None
     if arguments.state is None and (arguments.config or os.environ.get("SIDECAR_CONFIG")):
-        from sidecar import config  # noqa: PLC0415 - only where a configuration is named: it costs the YAML parser
+        from sidecar import config
 
         configured = config.load(arguments.config, config.Flags(), os.environ).state
     return Running.find(arguments.state, configured)

@@ -22,6 +22,8 @@ def health(arguments: argparse.Namespace) -> int:
     elif answer.status == 200:  # noqa: PLR2004 - HTTP's own number
         print("ready")
     if answer.status != 200:  # noqa: PLR2004
-        complain(f"not ready: {detail.get('status', answer.status)} (GET {running.desk_url}/readyz says more)")
+        complain(
+            f"not ready: {detail.get('status', answer.status)} (GET {running.desk_url}/readyz says more)"
+        )
         return 1
     return 0

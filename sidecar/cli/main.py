@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from typing import TYPE_CHECKING
 
 from sidecar.cli.output import complain
@@ -24,7 +25,9 @@ A flag wins over the environment, the environment over the file, the file over t
 
 
 def _config_flags(parser: argparse.ArgumentParser, *, state: bool = False) -> None:
-    parser.add_argument("--config", metavar="FILE", help="the configuration file (environment: SIDECAR_CONFIG)")
+    parser.add_argument(
+        "--config", metavar="FILE", help="the configuration file (environment: SIDECAR_CONFIG)"
+    )
     parser.add_argument(
         "--root",
         metavar="DIR",
@@ -92,7 +95,9 @@ def build_parser() -> argparse.ArgumentParser:
     card.add_argument("--config", metavar="FILE", help="the configuration file (environment: SIDECAR_CONFIG)")
 
     init = command("init", "offline:init", "write a commented configuration and a first capsule")
-    init.add_argument("directory", metavar="DIR", nargs="?", default=".", help="where to write (default: here)")
+    init.add_argument(
+        "directory", metavar="DIR", nargs="?", default=".", help="where to write (default: here)"
+    )
 
     listing = command("list", "client:list_capsules", "show the running sidecar's capsules")
     listing.add_argument("--config", metavar="FILE", help="the configuration of the running sidecar")
@@ -145,4 +150,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+    except Exception as error:  # noqa: BLE001 - see below
+        # the boundary of a command: what nobody expected is still one plain line, with the place for a report
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{os.path.basename(frame.filename)}:{frame.lineno}"  # noqa: PTH119 - text, not a path to open
+        complain(f"internal error: {type(error).__name__}: {error} ({place}); please report it")
+        return 1
     return status

@@ -14,7 +14,9 @@ def visible(text: str) -> str:
     """Return text with control characters and undecodable bytes made visible, so that it cannot drive a terminal."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text
+    )
 
 
 def complain(message: str) -> None:

@@ -29,7 +29,9 @@ class Running:
         directory = state.default_state_dir(os.environ, flag=flag, configured=configured)
         run = state.read_run(directory)
         if run is None:
-            raise SidecarError(f"no sidecar is running on the state in {directory} (other state: --state DIR)")
+            raise SidecarError(
+                f"no sidecar is running on the state in {directory} (other state: --state DIR)"
+            )
         return cls(str(directory), run.desk_url)
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
     from types import FrameType
 
     from sidecar.store import Store
+    from sidecar.watch.values import Identity
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -31,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     environ = dict(os.environ)
     flags = Flags(roots=tuple(arguments.root), state=arguments.state)
-    read = partial(load, arguments.config, flags, environ, cwd=os.getcwd(), ephemeral=ephemeral_ports())
+    read = partial(load, arguments.config, flags, environ, ephemeral=ephemeral_ports())
     seen = _identity(arguments.config or environ.get("SIDECAR_CONFIG"))
     config = read()
     log.configure(level=config.log.level, form=config.log.format, environ=environ)
@@ -79,13 +80,13 @@ def _open_store(path: Path, *, new: bool) -> Store:
     return Store.open(str(path))
 
 
-def _identity(path: str | None) -> object:
+def _identity(path: str | None) -> Identity | None:
     from sidecar.watch.values import Identity
 
-    if path is None:
+    if not path:
         return None
     try:
-        facts = os.stat(path)
+        facts = Path(path).stat()
     except OSError:
         return None
     return Identity(facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)

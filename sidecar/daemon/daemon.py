@@ -32,7 +32,7 @@ from sidecar.web.guards import Guards, Rules
 from sidecar.web.server import Policy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from sidecar.config import Config
     from sidecar.manifest.load import Loaded
@@ -192,7 +192,11 @@ class Daemon:
             except TimeoutError:
                 pass
             self._wake.clear()
-            if self._reloads or self._snapshot is not None or (wake_at is not None and wake_at <= loop.time()):
+            if (
+                self._reloads
+                or self._snapshot is not None
+                or (wake_at is not None and wake_at <= loop.time())
+            ):
                 wake_at = await self._turn()
             if watchdog is not None:
                 self._notifier.watchdog()
@@ -223,13 +227,21 @@ class Daemon:
         self._state.write_run(
             host=self._desk.host, port=self._desk.port, url=self._desk.url, version=self._version
         )
-        log.info("ready", version=self._version, **self._counts(), desk=self._desk.url, state=str(self._state.directory))
+        log.info(
+            "ready",
+            version=self._version,
+            **self._counts(),
+            desk=self._desk.url,
+            state=str(self._state.directory),
+        )
         self._notifier.ready(self._status())
 
     def _counts(self) -> dict[str, int]:
         rows = self._registry.view.capsules()
         counts = {state: sum(row.state is state for row in rows) for state in CapsuleState}
-        return {str(state): count for state, count in counts.items() if count or state is CapsuleState.SERVING}
+        return {
+            str(state): count for state, count in counts.items() if count or state is CapsuleState.SERVING
+        }
 
     def _status(self) -> str:
         told = ", ".join(f"{count} {state}" for state, count in self._counts().items())
@@ -286,7 +298,9 @@ class Daemon:
     def _check_state(self, config: Config) -> None:
         wanted = states.default_state_dir(self._origin.environ, self._origin.state_flag, config.state)
         if wanted != self._state.directory:
-            raise SidecarError(f"state: {wanted} would take effect after a restart only; the state in use stays")
+            raise SidecarError(
+                f"state: {wanted} would take effect after a restart only; the state in use stays"
+            )
 
     def _apply(self, config: Config) -> None:
         self._config = config
@@ -306,13 +320,15 @@ class Daemon:
         self._pool.budget = config.limits.drain
         say_warnings(config)
 
-    def _refuse(self, problems: tuple[Problem, ...]) -> ReloadResult:
+    def _refuse(self, problems: Sequence[Problem]) -> ReloadResult:
         first = str(problems[0]) + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
         if first != self._refused:
             self._refused = first
-            log.error("config_refused", problems=[str(problem) for problem in problems], kept=self._config.source)
+            log.error(
+                "config_refused", problems=[str(problem) for problem in problems], kept=self._config.source
+            )
         self._registry.configuration_refused(first)
-        return ReloadResult(problems=problems)
+        return ReloadResult(problems=tuple(problems))
 
     def _mended(self, config: Config) -> None:
         if self._refused is not None:
@@ -349,7 +365,12 @@ def _load_manifest(data: bytes, path: str, *, max_bytes: int) -> Loaded:
 def _guards(config: Config) -> Guards:
     listen = config.listen
     return Guards(
-        Rules("listen", hosts=listen.allowed_hosts, origins=listen.allowed_origins, advertised=(listen.advertise,))
+        Rules(
+            "listen",
+            hosts=listen.allowed_hosts,
+            origins=listen.allowed_origins,
+            advertised=(listen.advertise,),
+        )
     )
 
 

@@ -1,0 +1,112 @@
+"""What README and docs show was really run: every console block is run again, and prints what it says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.spawned import environment, running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.support.spawned import Spawned
+
+PROJECT = Path(__file__).parents[2]
+PAGES = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))
+BLOCK = re.compile(
+    r"(?P<mark><!-- not run: [^\n]+ -->\n)?```(?P<kind>console|sh|shell|bash)\n(?P<text>.*?)```", re.DOTALL
+)
+PORTS = {"hello": 24000, "observer": 24001, "reports": 24002}
+ANYTHING = "…"
+
+
+@dataclass(slots=True)
+class Step:
+    """One command of a block and the output that it is said to print; `…` stands for anything."""
+
+    command: str
+    output: list[str] = field(default_factory=list)
+
+
+def steps(page: Path) -> list[Step]:
+    """Return the commands of a page in their order, those of blocks that are marked as not run left out."""
+    found: list[Step] = []
+    for block in BLOCK.finditer(page.read_text()):
+        if block["mark"]:
+            continue
+        for line in block["text"].splitlines():
+            if line.startswith("$ "):
+                found.append(Step(line[2:]))
+            else:
+                assert found, f"{page.name}: output without a command: {line}"
+                found[-1].output.append(line)
+    return found
+
+
+def as_pattern(output: list[str]) -> re.Pattern[str]:
+    """Make a pattern of the output that a page shows; white space at the ends and column widths do not count."""
+    text = "\n".join(output).strip()
+    parts = [re.sub(r"(\\\s)+", r"\\s+", re.escape(part)) for part in text.split(ANYTHING)]
+    return re.compile(".*".join(parts), re.DOTALL)
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Iterator[tuple[Spawned, dict[str, str]]]:
+    """The example as `make run` serves it, on a state of its own, and its ports as the page writes them."""
+    with running(["--config", str(PROJECT / "config.example.yaml")], state=tmp_path / "state") as sidecar:
+        ports = {str(shown): str(sidecar.port(name)) for name, shown in PORTS.items()}
+        yield sidecar, {**ports, "127.0.0.1:7410": sidecar.desk.removeprefix("http://")}
+
+
+def replaced(text: str, by: dict[str, str]) -> str:
+    """Write the ports of this run where the page has its own."""
+    for shown, real in by.items():
+        text = text.replace(shown, real)
+    return text
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if steps(p)], ids=lambda p: p.name)
+def test_the_commands_of_a_page_print_what_it_shows(
+    page: Path, example: tuple[Spawned, dict[str, str]], tmp_path: Path
+) -> None:
+    """Each command runs in the project's directory beside the running example, and its output matches."""
+    sidecar, ports = example
+    env = environment(SIDECAR_STATE=str(sidecar.state), HOME=str(tmp_path))
+    env.pop("PYTHONWARNINGS")
+    for step in steps(page):
+        command = replaced(step.command, ports).replace(
+            ".venv/bin/sidecar", f"{shlex.quote(sys.executable)} -m sidecar"
+        )
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=PROJECT,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        printed = done.stdout.strip()
+        pattern = as_pattern([replaced(line, ports) for line in step.output])
+        assert pattern.fullmatch(printed), (
+            f"{page.name}: $ {step.command}\nprinted {printed!r} {done.stderr!r}"
+        )
+
+
+def test_pages_link_to_what_exists() -> None:
+    """Every relative link of a page leads to a file of the project."""
+    pages = (*PAGES, PROJECT / "CONTRIBUTING.md", PROJECT / "CHANGELOG.md")
+    links = [
+        (page, link) for page in pages for link in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+    ]
+    assert links
+    for page, link in links:
+        assert (page.parent / link).exists(), f"{page.name}: {link}"
