@@ -65,17 +65,19 @@ class Document:
 
     `value` is plain Python: dict, list, str, int, float, bool, None, date, datetime. `refused` are its unquoted
     placeholders, which stand as text in the value. `odd_integers` says that some integer is not written in
-    plain decimal digits (`0123`, `12:30`, `0x1F`, `1_000`), `braces` that the text may hold placeholders.
+    plain decimal digits (`0123`, `12:30`, `0x1F`, `1_000`), `odd_text` that some unquoted text is a number to
+    YAML 1.2 (`1e3`, `08`, `0o17`), `braces` that the text may hold placeholders.
     What is not there falls back to its nearest parent.
     """
 
-    __slots__ = ("_root", "_text", "braces", "file", "odd_integers", "refused", "value")
+    __slots__ = ("_root", "_text", "braces", "file", "odd_integers", "odd_text", "refused", "value")
 
-    def __init__(self, file: str, text: Text, root: Node, *, odd_integers: bool = False) -> None:
+    def __init__(self, file: str, text: Text, root: Node, builder: Builder) -> None:
         self.file = file
         self.value: Any = root.value
         self.refused: tuple[Problem, ...] = ()
-        self.odd_integers = odd_integers
+        self.odd_integers = builder.odd_integers
+        self.odd_text = builder.odd_text
         self.braces = "{{" in text.text
         self._root = root
         self._text = text
@@ -173,7 +175,7 @@ def examine(data: bytes, *, file: str, code: str, max_bytes: int) -> Document:
             text = Text(_masked(text.text, at, placeholder, len(found)))
         else:
             found |= builder.unfilled
-            document = Document(file, original, root, odd_integers=builder.odd_integers)
+            document = Document(file, original, root, builder)
             document.refused = tuple(unfilled(document.path_at))
             return document
     raise YamlError(*unfilled(lambda _: ()))
@@ -261,10 +263,11 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     most = max(1, len(word) // 3)
     best: tuple[int, str] | None = None
     for other in known:
-        if abs(len(other) - len(word)) <= most:
-            edits = _edits(word, other)
-            if edits <= most and (best is None or edits < best[0]):
-                best = (edits, other)
+        if abs(len(other) - len(word)) > most or sum(letter not in other for letter in word) > most:
+            continue
+        edits = _edits(word, other)
+        if edits <= most and (best is None or edits < best[0]):
+            best = (edits, other)
     return best[1] if best else None
 
 

@@ -36,6 +36,10 @@ PLACEHOLDER: Final = re.compile(r"\{\{[^{}]*\}\}")
 
 _BREAK: Final = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 _EDITOR_BREAK: Final = re.compile("\r\n|[\r\n]")
+_NUMBER_ELSEWHERE: Final = re.compile(
+    r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+"
+)
+"""The numbers of YAML 1.2."""
 _DECIMAL: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _MERGE: Final = object()
 _TAG: Final = "tag:yaml.org,2002:"
@@ -68,6 +72,11 @@ _WORDS: Final[Mapping[str, bool | None]] = MappingProxyType(
         for spelt in (word, word.capitalize(), word.upper())
     }
 )
+
+
+def is_number_elsewhere(text: str) -> bool:
+    """Whether YAML 1.2 takes an unquoted text for a number."""
+    return _NUMBER_ELSEWHERE.fullmatch(text) is not None
 
 
 class Refused(Exception):  # noqa: N818 - a signal, turned into a YamlError where the file's name is known
@@ -133,6 +142,7 @@ class Builder:
 
     def __init__(self, data: bytes, text: Text) -> None:
         self.odd_integers = False
+        self.odd_text = False
         self.unfilled: dict[int, str] = {}
         self.last: events.Event | None = None
         self._text = text
@@ -213,6 +223,8 @@ class Builder:
             for tag, pattern in patterns:
                 if pattern.match(value):
                     return self._number(tag, event)
+            if is_number_elsewhere(value):
+                self.odd_text = True
         elif value == "<<" and self._key is None and self._parent and type(self._parent.value) is dict:
             return _MERGE
         if self._braces and "{{" in value:
@@ -242,20 +254,17 @@ class Builder:
             raise Refused(f"the tag {shortened(name)} is not taken; remove it", event.start_mark)
 
     def _open(self, event: events.CollectionStartEvent) -> None:
-        parent, mark = self._parent, event.start_mark
+        parent = self._parent
+        mark: Mark = event.start_mark
         self._check_tag(event)
         if len(self._stack) == MAX_DEPTH:
             raise Refused(f"is more than {MAX_DEPTH} levels deep here; make it flatter", mark)
         mapping = type(event) is events.MappingStartEvent
         node = Node({}, event, {}) if mapping else Node([], event, [])
-        if (
-            parent is not None
-            and self._key is None
-            and type(parent.value) is dict
-            and self._braces
-            and PLACEHOLDER.match(self._text.text, self._text.extent(parent)[0])
-        ):
-            raise Unfilled(parent.start)
+        if self._braces and parent is not None and self._key is None and type(parent.value) is dict:
+            for start in (parent.start, mark):
+                if PLACEHOLDER.match(self._text.text, self._text.offset(start.line, start.column)):
+                    raise Unfilled(start)
         self._attach(node)
         node.size = self._count
         if event.anchor is not None:

@@ -122,6 +122,8 @@ def _between_keys(document: Document, *, artifact: bool) -> Iterator[Problem]:
     """Yield what no shape of a single field can see."""
     if document.odd_integers:
         yield from find.odd_integers(document)
+    if document.odd_text:
+        yield from find.odd_text(document)
     if not artifact:
         yield from find.of_artifacts(document)
         yield from find.of_handles(document)

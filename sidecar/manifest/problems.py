@@ -9,7 +9,7 @@ from sidecar.errors import Problem, Severity
 from sidecar.manifest.schema import EXAMPLES, INTEGERS, KNOWN, OLD_RUNTIMES, READ_CAPABILITIES
 from sidecar.manifest.values import seconds_of
 from sidecar.yamlfile import dotted, nearest
-from sidecar.yamltree import PLACEHOLDER, shortened
+from sidecar.yamltree import PLACEHOLDER, is_number_elsewhere, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
@@ -142,7 +142,7 @@ def _what(value: object, source: str) -> str:
         return f"{source} is null to YAML" if source else "has no value"
     if isinstance(value, list | dict):
         return "is a list" if isinstance(value, list) else "is a block of keys"
-    kinds = ((bool, "a boolean"), (int | float, "a number"), (str, "text"))
+    kinds = ((bool, "a boolean"), (float, "a decimal number"), (int, "a number"), (str, "text"))
     kind = next((name for types, name in kinds if isinstance(value, types)), "a date")
     return f"{source} is {kind} to YAML"
 
@@ -167,6 +167,18 @@ def odd_integers(document: Document) -> Iterator[Problem]:
         source = document.source(path)
         if type(value) is int and _generic(path) in INTEGERS and not _DECIMAL.fullmatch(source):
             message = f"{shortened(source)} is the number {value} to YAML; write {_written(path, str(value))}"
+            yield at(document, path, WRONG_TYPE, message)
+
+
+def odd_text(document: Document) -> Iterator[Problem]:
+    """Yield the unquoted texts of fields we read that other readers of YAML take for a number."""
+    for path, value in _leaves(document.value):
+        if type(value) is not str or _generic(path) not in EXAMPLES.keys() - INTEGERS:
+            continue
+        source = document.source(path)
+        if is_number_elsewhere(source):
+            quoted = _written(path, _quoted(source))
+            message = f"{shortened(source)} is a number to other readers of YAML; quote it: {quoted}"
             yield at(document, path, WRONG_TYPE, message)
 
 
@@ -200,17 +212,18 @@ def unknown_keys(document: Document) -> Iterator[Problem]:
     """Yield a warning for each unknown key of the blocks that are known whole, and for near misses elsewhere."""
     suggestions = MAX_SUGGESTIONS
     for path, block, known in _blocks(document.value, KNOWN):
-        for key in block.keys() - known:
-            name = (
+        for key in [key for key in block if key not in known]:
+            source = (
                 key if type(key) is str and not document.braces else document.source((*path, key), key=True)
             )
-            if PLACEHOLDER.search(name):
+            if PLACEHOLDER.search(source):
                 continue
+            name = key if isinstance(key, str) else source
             near = nearest(name, known) if suggestions > 0 else None
             suggestions -= 1
             yield _unknown(document, (*path, key), near)
     for path, block, known in _blocks(document.value, READ_CAPABILITIES):
-        for key in block.keys() - known:
+        for key in [key for key in block if key not in known]:
             near = nearest(key, known) if isinstance(key, str) and suggestions > 0 else None
             suggestions -= 1
             if near is not None:
