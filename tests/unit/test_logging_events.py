@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 PROJECT = Path(__file__).parents[2]
 LEVELS = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
+HELPERS = frozenset({"_say", "_log"})
+"""Methods of ours that take a level and an event."""
 LOGGER = re.compile(r"(self\.)?_?log|structlog\.get_logger\(\)(\.bind\(.*\))?")
 
 
@@ -34,23 +36,31 @@ def _loaded(target: ast.expr) -> ast.expr:
     return ast.Name(target.id, ast.Load()) if isinstance(target, ast.Name) else target
 
 
+def place_of_event(call: ast.Call) -> int | None:
+    """Return which argument of a call is an event's name; None where it logs nothing."""
+    function = call.func
+    if isinstance(function, ast.Name):
+        return 0 if function.id == "log" else None
+    if not isinstance(function, ast.Attribute):
+        return None
+    if function.attr in HELPERS:
+        return 1
+    return 0 if function.attr in LEVELS and LOGGER.fullmatch(ast.unparse(function.value)) else None
+
+
 def logged() -> dict[str, str]:
     """Return every event name that the code logs, with a file that does."""
     found = {}
     for source in sorted((PROJECT / "sidecar").rglob("*.py")):
         module = ast.parse(source.read_text())
         for node in ast.walk(module):
-            if not isinstance(node, ast.Call) or not node.args:
-                continue
-            by_level = (
-                isinstance(node.func, ast.Attribute)
-                and node.func.attr in LEVELS
-                and LOGGER.fullmatch(ast.unparse(node.func.value))
-            )
-            if by_level or (isinstance(node.func, ast.Name) and node.func.id == "log"):
-                events = list(constants(node.args[0], module))
-                assert events, f"{source}:{node.lineno}: the event's name cannot be read off the code"
-                found.update(dict.fromkeys(events, str(source)))
+            place = place_of_event(node) if isinstance(node, ast.Call) else None
+            if isinstance(node, ast.Call) and place is not None and len(node.args) > place:
+                events = list(constants(node.args[place], module))
+                assert events or place, (
+                    f"{source}:{node.lineno}: the event's name cannot be read off the code"
+                )
+                found.update(dict.fromkeys(events, str(source.relative_to(PROJECT))))
     return found
 
 
