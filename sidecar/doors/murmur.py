@@ -38,13 +38,15 @@ class FrameStream:
         self._heartbeat = heartbeat
         self._waiting = first
         self._last: bytes | None = None
-        self._live = False
+        self._live = not subscription.behind
         self._over = False
+        if self._live:
+            subscription.go_live()
         self._timer = asyncio.get_running_loop().call_later(heartbeat, self._beat)
 
     def follow(self, task_id: str) -> None:
         """Of what is new show this task alone, and end with its final status."""
-        self._subscription.task_id = task_id
+        self._subscription.follow(task_id)
 
     def finish_with(self, frame: bytes) -> None:
         """Show what was asked for of the past, then this frame, and end."""

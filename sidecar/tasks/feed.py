@@ -83,21 +83,24 @@ class Feed:
 
 
 class Subscription:
-    """One stream's place in the feed: `cursor` is the last frame it has seen.
-
-    `task_id` narrows it to one task's frames, though of what came up to `whole_until` it gets everything.
-    """
+    """One stream's place in the feed: `cursor` is the last frame it has seen."""
 
     def __init__(self, feed: Feed, encode: Encode, after: int) -> None:
         self.encode = encode
-        self.cursor = after
+        # a number that never was: behind nothing that is kept, so that reading finds a gap where anything is
+        self.cursor = after if after <= feed.head else -1 if feed.head else 0
         self.task_id: str | None = None
-        self.whole_until = feed.head
         self.ending = feed.ended
         self._feed = feed
+        self._whole_until = feed.head
         self._queue: deque[Frame] = deque()
         self._missed = 0
         self._waiter: asyncio.Future[None] | None = None
+
+    def follow(self, task_id: str) -> None:
+        """Of what came since the stream was opened want this task's frames alone."""
+        self.task_id = task_id
+        self._queue = deque(frame for frame in self._queue if self._wants(frame.number, frame.task_id))
 
     @property
     def behind(self) -> bool:
@@ -161,7 +164,7 @@ class Subscription:
         self._feed.leave(self)
 
     def _wants(self, number: int, task_id: str) -> bool:
-        return self.task_id is None or task_id == self.task_id or number <= self.whole_until
+        return self.task_id is None or task_id == self.task_id or number <= self._whole_until
 
 
 def encoded(event: Event, encode: Encode) -> Frame:

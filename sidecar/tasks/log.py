@@ -158,7 +158,7 @@ def _page(session_id: str, after: int, head: int, connection: sqlite3.Connection
     (oldest,) = connection.execute(f"SELECT min(frame) {of_session} IS NOT NULL", (session_id,)).fetchone()
     if oldest is None:
         return Page()
-    gap = after > head or after < oldest - 1
+    gap = after < oldest - 1
     rows = connection.execute(
         f"SELECT seq, frame, task_id, data, at {of_session} > ? AND frame <= ? ORDER BY frame LIMIT ?",
         (session_id, oldest - 1 if gap else after, head, PAGE),
