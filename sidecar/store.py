@@ -122,6 +122,7 @@ class Store:
 
     def __init__(self, path: str, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
         self._path = path
+        self._name = os.path.basename(path)  # noqa: PTH119 - for messages that go to callers: no host path
         self._closed = False
         self._changes: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._queries: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
@@ -174,7 +175,7 @@ class Store:
             with closing(_connect(self._path, writes=False)) as connection:
                 return query(connection)
         except sqlite3.Error as error:
-            raise _explained(error, self._path, "read it") from error
+            raise _explained(error, self._name, "read it") from error
 
     def close(self) -> None:
         """Commit what is queued, end both threads and close the file; a second call does nothing."""
@@ -188,7 +189,7 @@ class Store:
 
     def _queue(self, jobs: queue.SimpleQueue[_Job | None], job: _Job) -> asyncio.Future[Any]:
         if self._closed:
-            job.future.set_exception(StoreError(f"{self._path}: the database is closed"))
+            job.future.set_exception(StoreError(f"{self._name}: the database is closed"))
         else:
             jobs.put(job)
         return job.future
@@ -224,7 +225,7 @@ class Store:
             except Exception:  # noqa: BLE001 - boundary: a change of somebody's raised; find it, spare the others
                 _in_transaction(connection, group, _run_apart)
         except sqlite3.Error as error:
-            return _explained(error, self._path, "write to it")
+            return _explained(error, self._name, "write to it")
         return None
 
     def _read_all(self, connection: sqlite3.Connection) -> None:
@@ -234,7 +235,7 @@ class Store:
                     connection.execute("BEGIN")
                     job.result = job.run(connection)
                 except sqlite3.Error as error:
-                    job.error = _explained(error, self._path, "read it")
+                    job.error = _explained(error, self._name, "read it")
                 except Exception as error:  # noqa: BLE001 - boundary: it belongs to the caller of this query
                     job.error = error
                 finally:
@@ -358,14 +359,14 @@ def _corrupt(path: str, reason: object) -> StoreCorruptError:
     )
 
 
-def _explained(error: sqlite3.Error | OSError, path: str, doing: str) -> StoreError:
-    """Say for people what is wrong with the database and what to do."""
+def _explained(error: sqlite3.Error | OSError, name: str, doing: str) -> StoreError:
+    """Say for people what is wrong with the database of this name or path, and what to do."""
     code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return _corrupt(path, error)
+        return _corrupt(name, error)
     causes = {
         sqlite3.SQLITE_FULL: "the disk is full; free some space and it goes on by itself",
         sqlite3.SQLITE_BUSY: "another program holds it locked; it goes on by itself once that ends",
         sqlite3.SQLITE_READONLY: "it may not be written; check the owner and mode of the file and its directory",
     }
-    return StoreError(f"{path}: cannot {doing}: {causes.get(code, error)}")
+    return StoreError(f"{name}: cannot {doing}: {causes.get(code, error)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import threading
+import subprocess
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ import pytest
 from sidecar import store as store_module
 from sidecar.errors import StoreCorruptError, StoreError
 from sidecar.store import SCHEMA_VERSION, Chain, Store
+from tests.support.gates import Gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,27 +49,6 @@ def remember(port: int, directory: str = "") -> Callable[[sqlite3.Connection], i
 def ports(connection: sqlite3.Connection) -> list[int]:
     """Return what the changes made, in the order in which they were run."""
     return [row[0] for row in connection.execute("SELECT port FROM ports ORDER BY rowid")]
-
-
-class Gate:
-    """A change that holds the writer until it is opened, so that what comes behind it makes one group."""
-
-    def __init__(self, store: Store) -> None:
-        self._entered = threading.Event()
-        self._open = threading.Event()
-        self.passed = store.write(self._change)
-
-    async def reached(self) -> None:
-        """Wait until the writer stands at the gate."""
-        await asyncio.to_thread(self._entered.wait)
-
-    def open(self) -> None:
-        """Let the writer go on."""
-        self._open.set()
-
-    def _change(self, _: sqlite3.Connection) -> None:
-        self._entered.set()
-        self._open.wait()
 
 
 async def test_a_change_is_committed_before_its_caller_hears_of_it(store: Store, path: Path) -> None:
@@ -351,3 +331,35 @@ def test_an_empty_file_is_a_new_database(path: Path) -> None:
     path.touch(0o600)
     Store.open(str(path)).close()
     assert path.stat().st_size > 0
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Iterator[Path]:
+    """Return a file system of two megabytes."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)], check=True)
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+@pytest.mark.machine
+async def test_a_really_full_disk_is_told_and_nothing_acknowledged_is_lost(tiny: Path) -> None:
+    """Changes are refused while it is full, and taken when there is space again."""
+    ballast = tiny / "ballast"
+    ballast.write_bytes(b"x" * 500_000)
+    store = Store.open(str(tiny / "sidecar.db"))
+    kept: list[int] = []
+
+    async def fill() -> None:
+        for port in range(1000):
+            kept.append(await store.write(remember(port, f"/{port}" + "x" * 10_000)))  # noqa: PERF401 - it ends in an error
+
+    try:
+        with pytest.raises(StoreError, match="disk"):
+            await fill()
+        assert await store.read(ports) == kept
+        ballast.unlink()
+        assert await store.write(remember(5000)) == 5000
+    finally:
+        store.close()
+    with closing(sqlite3.connect(tiny / "sidecar.db")) as other:
+        assert ports(other) == [*kept, 5000]
