@@ -175,7 +175,7 @@ class Store:
             with closing(_connect(self._path, writes=False)) as connection:
                 return query(connection)
         except sqlite3.Error as error:
-            raise _explained(error, self._name, "read it") from error
+            raise _explained(error, self._path, "read it") from error
 
     def close(self) -> None:
         """Commit what is queued, end both threads and close the file; a second call does nothing."""

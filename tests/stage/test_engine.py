@@ -248,6 +248,32 @@ async def test_owners_and_times_are_kept(tmp_path: Path) -> None:
         assert before <= task.created_at <= time.time()
 
 
+async def test_a_task_that_had_started_counts_for_the_generation_when_it_ends(tmp_path: Path) -> None:
+    """One that never started does not; the count outlives a restart."""
+    async with session(tmp_path) as s:
+        ran, waited, queued = [await s.send() for _ in range(3)]
+    with closing(sqlite3.connect(tmp_path / "sidecar.db")) as other:
+        other.execute("UPDATE tasks SET state = 'working' WHERE id = ?", (ran,))
+        other.execute("UPDATE tasks SET state = 'input-required', output = 'Which?' WHERE id = ?", (waited,))
+        other.commit()
+    async with session(tmp_path) as s:
+        assert s.engine.counts() == {"working": 1, "input-required": 1, "submitted": 1}
+        assert (await s.call("tasks/get"))["result"]["id"] == ran
+        waiting = (await s.call("tasks/get", {"id": waited}))["result"]
+        assert waiting["artifacts"] == [{"name": "prompt", "parts": [{"text": "Which?"}]}]
+        assert s.engine.generation == 0
+        assert (await s.call("session/stop"))["result"]["canceled"] == sorted([ran, waited, queued])
+        assert s.engine.generation == 2
+        shown = [(await s.call("tasks/get", {"id": each}))["result"] for each in (ran, waited, queued)]
+        texts = [each["status"]["message"]["parts"][0]["text"] for each in shown]
+        assert texts == ["task canceled", "task canceled", "task canceled before it started"]
+        assert all("artifacts" not in each for each in shown)
+    async with session(tmp_path) as s:
+        assert s.engine.generation == 2
+        await s.send_then_cancel()
+        assert s.engine.generation == 2
+
+
 async def make_frames(s: Session, count: int) -> None:
     """Make so many numbered frames at once."""
     await asyncio.gather(*(s.engine.send("{}", context_id=None, owner="operator") for _ in range(count)))
