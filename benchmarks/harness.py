@@ -104,8 +104,15 @@ def median(costs: Sequence[Cost]) -> Cost:
     for cost in costs:
         for status, count in cost.statuses.items():
             statuses[status] = statuses.get(status, 0) + count
-    middle = [statistics.median(getattr(c, name) for c in costs) for name in ("cpu", "rate", "p50", "p99")]
-    return Cost(*middle, count=sum(c.count for c in costs), statuses=statuses, first=costs[0].first)
+    return Cost(
+        cpu=statistics.median(c.cpu for c in costs),
+        rate=statistics.median(c.rate for c in costs),
+        p50=statistics.median(c.p50 for c in costs),
+        p99=statistics.median(c.p99 for c in costs),
+        count=sum(c.count for c in costs),
+        statuses=statuses,
+        first=costs[0].first,
+    )
 
 
 @contextlib.contextmanager

@@ -21,8 +21,10 @@ from tests.support.spawned import (
     environment,
     replace_capsule,
     running,
-    start as start_sidecar,
     write_capsule,
+)
+from tests.support.spawned import (
+    start as start_sidecar,
 )
 
 if TYPE_CHECKING:

@@ -265,11 +265,13 @@ class Daemon:
         return changed
 
     async def _reload(self) -> ReloadResult:
-        self._notifier.reloading()
+        if self._ready:
+            self._notifier.reloading()
         try:
             result = await self._reloaded()
         finally:
-            self._notifier.ready(self._status())
+            if self._ready:
+                self._notifier.ready(self._status())
         outcome = "refused" if result.problems else "applied" if result.changed else "unchanged"
         self._metrics.reload(outcome)
         return result

@@ -5,12 +5,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, overload
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 T = TypeVar("T")
+
+
+@overload
+async def until(condition: Callable[[], Awaitable[T]], *, within: float = ..., what: str = ...) -> T: ...
+
+
+@overload
+async def until(condition: Callable[[], T], *, within: float = ..., what: str = ...) -> T: ...
 
 
 async def until(condition: Callable[[], T | Awaitable[T]], *, within: float = 10.0, what: str = "") -> T:
