@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from watchfiles._rust_notify import RustNotify, WatchfilesRustInternalError
+from watchfiles._rust_notify import RustNotify
 
 from sidecar.model import LastError
 from sidecar.ops.log import visible
@@ -24,7 +24,7 @@ from sidecar.watch.thread import OwnThread
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from sidecar.watch.tree import Ident
+    from sidecar.watch.paths import Ident
 
 STEP_MS: Final = 20
 DEBOUNCE_MS: Final = 1
@@ -136,7 +136,7 @@ class Hints:
             begun = loop.time()
             try:
                 await self._watch(places)
-            except (OSError, WatchfilesRustInternalError, UnicodeError) as error:
+            except (OSError, RuntimeError, UnicodeError) as error:
                 self._died(error, lived=loop.time() - begun)
 
     async def _watch(self, places: dict[str, Ident]) -> None:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from sidecar.model import RootStatus
+from sidecar.watch.paths import Ident, plain
 from sidecar.watch.still import StillFile, Stillness
-from sidecar.watch.tree import Ident, Tree, plain
+from sidecar.watch.tree import Tree
 from sidecar.watch.values import Found, Identity, Root, Snapshot, Timing
 
 if TYPE_CHECKING:
@@ -111,8 +112,7 @@ class Scanner(Generic[T]):
         for file in self._files.values():
             changed |= file.look(now, self._still.settle)
         snapshot = self._snapshot(changed=changed) if self._complete(now) else None
-        places = self._tree.places(self._files) if self._tree.moved else None
-        return Look(snapshot, self._due(), places)
+        return Look(snapshot, self._due(), self._tree.wanted(self._files))
 
     def _complete(self, now: float) -> bool:
         if self._last is not None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 
     from sidecar.model import LastError
-    from sidecar.watch.tree import Ident
+    from sidecar.watch.paths import Ident
     from sidecar.watch.values import Root, Timing
 
 T = TypeVar("T")

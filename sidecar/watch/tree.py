@@ -6,22 +6,21 @@ import errno
 import os
 import stat
 import time
-from collections import defaultdict
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from sidecar.model import MANIFEST_NAME, LastError, RootStatus
 from sidecar.ops.log import visible
+from sidecar.watch.paths import Ident, depths_of, inside, parent_of
+from sidecar.watch.places import Places
 from sidecar.watch.read import ABSENT, describe
 from sidecar.watch.still import Node, Stillness
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from sidecar.watch.values import Root
 
 T = TypeVar("T")
-
-Ident = tuple[int, int]
 
 
 class Tree(Generic[T]):
@@ -35,14 +34,12 @@ class Tree(Generic[T]):
     def __init__(self, still: Stillness[T], grace: float) -> None:
         self.grace = grace
         self.status: dict[str, RootStatus] = {}
-        self.moved = True
+        self.places = Places()
         self._still = still
         self._roots: dict[str, int] = {}
         self._nodes: dict[str, Node[T]] = {}
         self._former: dict[str, Node[T]] = {}
         self._lingering: dict[str, Node[T]] = {}
-        self._anchors: dict[str, tuple[str, Ident]] = {}
-        self._twins: dict[str, list[str]] = {}
 
     def configure(self, roots: Sequence[Root]) -> None:
         """Walk other roots from the next look at everything on; what is known of directories in both is kept."""
@@ -51,8 +48,7 @@ class Tree(Generic[T]):
         self._former |= self._nodes
         self._nodes, self._lingering = {}, {}
         self.status = {path: self.status[path] for path in depths if path in self.status}
-        self._anchors = {path: anchor for path, anchor in self._anchors.items() if path in depths}
-        self.moved = True
+        self.places.configure(depths)
 
     def reread(self) -> None:
         """Have every manifest taken again, though none of them changed."""
@@ -63,6 +59,12 @@ class Tree(Generic[T]):
         """Return when a directory that was a capsule may be descended into, by the clock."""
         times = (n.freed + self.grace for n in self._lingering.values() if n.freed is not None)
         return min(times, default=None)
+
+    def wanted(self, files: Iterable[str]) -> Mapping[str, Ident] | None:
+        """Return the directories to watch, those of further `files` too; None where they are the same as before."""
+        if not self.places.moved:
+            return None
+        return self.places.wanted({path: node.ident for path, node in self._nodes.items()}, files)
 
     # Looking at everything
 
@@ -96,7 +98,7 @@ class Tree(Generic[T]):
                 trouble = f"{visible(path)}: is not a directory; name one that holds capsules, or is one"
                 self._forget(path)
         self._report(path, trouble)
-        self._anchor(path)
+        self.places.anchor(path)
 
     def _report(self, path: str, trouble: str | None) -> None:
         old = self.status.get(path)
@@ -184,14 +186,14 @@ class Tree(Generic[T]):
             if node is None:
                 node = Node(path, f"{inside(path)}{MANIFEST_NAME}")
             self._nodes[path] = node
-            self.moved = True
+            self.places.moved = True
         node.room = room
         return node
 
     def _identify(self, node: Node[T], ident: Ident) -> None:
         if node.ident != ident:
             node.ident = ident
-            self.moved = True
+            self.places.moved = True
 
     def _leads_back(self, node: Node[T], ident: Ident) -> bool:
         above: Node[T] | None = node
@@ -219,7 +221,7 @@ class Tree(Generic[T]):
         if node is None:
             self._still.unknown.pop(path, None)
             return
-        self.moved = True
+        self.places = Places()
         self._still.forget(node)
         self._lingering.pop(path, None)
         self._forget_children(node.children or ())
@@ -241,8 +243,8 @@ class Tree(Generic[T]):
         for hint in hints:
             above, _, name = hint.rpartition("/")
             if hint in self._nodes:
-                found.add(hint)
-            for place in (above or "/", *self._twins.get(above or "/", ())):
+                found.update((hint, *self.places.twins(hint)))
+            for place in (above or "/", *self.places.twins(above or "/")):
                 self._aim(place, name, found)
         return found
 
@@ -307,75 +309,3 @@ class Tree(Generic[T]):
         for root in self._roots:
             if root.startswith(inside(path)):
                 self._look_at_root(root)
-
-    # What to watch
-
-    def _anchor(self, path: str) -> None:
-        """Note the nearest directory above a root: changes there may bring the root, or take it away."""
-        above = parent_of(path)
-        while (ident := ident_of(above)) is None:
-            if above == "/":
-                return
-            above = parent_of(above)
-        anchor = (above, ident)
-        if self._anchors.get(path) != anchor:
-            self._anchors[path] = anchor
-            self.moved = True
-
-    def places(self, files: Iterable[str]) -> dict[str, Ident]:
-        """Return the directories to watch, by device and inode: all that were looked into, and those above.
-
-        `files` are further files whose directories are wanted too.
-        """
-        found = {path: node.ident for path, node in self._nodes.items()}
-        for above, ident in self._anchors.values():
-            found.setdefault(above, ident)
-        for above in {parent_of(path) for path in files} - found.keys():
-            if (there := ident_of(above)) is not None:
-                found[above] = there
-        by_ident: defaultdict[Ident, list[str]] = defaultdict(list)
-        for path, ident in found.items():
-            by_ident[ident].append(path)
-        same = [paths for paths in by_ident.values() if len(paths) > 1]
-        self._twins = {path: [p for p in paths if p != path] for paths in same for path in paths}
-        self.moved = False
-        return found
-
-
-def ident_of(path: str) -> Ident | None:
-    """Return the device and inode that a path leads to, or None where it cannot be told."""
-    try:
-        found = os.stat(path)  # noqa: PTH116 - surrogate-escaped text paths throughout
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def plain(path: str) -> str:
-    """Return a path without slashes at its end."""
-    return path.rstrip("/") or "/"
-
-
-def inside(path: str) -> str:
-    """Return what the paths of all that lies in a directory begin with."""
-    return path if path == "/" else f"{path}/"
-
-
-def parent_of(path: str) -> str:
-    """Return the path of the directory that a path lies in, by its text."""
-    return path.rpartition("/")[0] or "/"
-
-
-def depths_of(roots: Iterable[Root]) -> dict[str, int]:
-    """Return how deep to look below each root; one that lies in another is looked into as deep as both say."""
-    own: dict[str, int] = {}
-    for root in roots:
-        path = plain(root.path)
-        own[path] = max(root.depth, own.get(path, 0))
-    depths = dict(own)
-    for above, depth in own.items():
-        for path, deep in depths.items():
-            if path.startswith(inside(above)):
-                levels = path[len(inside(above)) :].count("/") + 1
-                depths[path] = max(deep, depth - levels)
-    return depths

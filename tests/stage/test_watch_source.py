@@ -115,7 +115,7 @@ async def test_a_manifest_written_in_pieces_is_never_seen_half_way(tmp_path: Pat
     """A writer that pauses less than the settle window is seen only when it is done."""
     capsule = tmp_path / "a"
     manifest = write(capsule, "old")
-    slow = Times(tick=times.tick, settle=0.5, force_tick=times.force_tick)
+    slow = Times(tick=times.tick, settle=1.0, force_tick=times.force_tick)
     async with watching(tmp_path, times=slow) as work:
         with manifest.open("w") as file:
             for _ in range(40):

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sidecar.watch.paths import depths_of, inside, parent_of, plain
 from sidecar.watch.read import describe
-from sidecar.watch.tree import depths_of, inside, parent_of, plain
 from tests.support.watching import RootAt
 
 PARTS = st.lists(st.sampled_from(["a", "b", "c"]), max_size=4)
