@@ -83,8 +83,7 @@ def test_whatever_is_let_through_names_something_beneath(raw: str) -> None:
     """A path that is let through is relative UTF-8 without empty or dot components."""
     try:
         path = from_target(raw)
-    except RefusedError as error:
-        assert error.refusal.code == "outside_root"
+    except RefusedError:
         return
     path.decode()
     assert b"\0" not in path
