@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from sidecar.store import Store
-    from sidecar.tasks.feed import Encode, Subscription
     from sidecar.tasks.model import Change
+
+    Waiters = list[asyncio.Future[None]]
 
 __all__ = ["Engine", "Engines", "Rules"]
 
@@ -51,7 +52,7 @@ class Engine:
         self._stale = state is None
         self._closed = False
         self._loading = asyncio.Lock()
-        self._uncommitted: dict[str, tuple[Task, asyncio.Future[None]]] = {}
+        self._uncommitted: dict[str, tuple[Task, Waiters]] = {}
         self._ended: OrderedDict[str, Task] = OrderedDict()
         self._ids = Uuid7()
 
@@ -87,7 +88,7 @@ class Engine:
                 if self._stale:
                     await self._settled()
                     self._state = await self._log.load(self.session_id)
-                    self.feed.head = self._state.frame
+                    await self._show_up_to(self._state.frame)
                     self._stale = False
 
     async def send(self, request: str, *, context_id: str | None, owner: str) -> Task:
@@ -96,9 +97,10 @@ class Engine:
         `request` is the message as JSON. Without a context it gets one of its own. Raises StoreError.
         """
         await self.load()
+        new = self._ids()
         task = Task(
-            id=self._ids.new_id("tsk_"),
-            context_id=self._ids.new_id("ctx_") if context_id is None else context_id,
+            id=f"tsk_{new}",
+            context_id=f"ctx_{new}" if context_id is None else context_id,
             owner=owner,
             state=TaskState.SUBMITTED,
             created_at=time.time(),
@@ -114,11 +116,13 @@ class Engine:
         if task_id is None and (task_id := self._state.current()) is None:
             return None
         while (uncommitted := self._uncommitted.get(task_id)) is not None:
-            task, committed = uncommitted
-            await asyncio.wait((committed,))
-            if committed.exception() is None:
+            task, waiters = uncommitted
+            try:
+                await _landing(waiters)
+            except StoreError:
+                await self.load()
+            else:
                 return task
-            await self.load()
         known = self._state.live.get(task_id) or self._ended.get(task_id)
         return known or await self._log.find(self.session_id, task_id)
 
@@ -136,21 +140,24 @@ class Engine:
         await self.load()
         return await self._cancel(tuple(self._state.live.values()))
 
-    async def subscribe(self, encode: Encode, after: int | None = None) -> Subscription:
-        """Open a stream of the session's frames behind `after`, or behind the newest. Raises StoreError."""
-        await self.load()
-        return self.feed.subscribe(encode, after)
-
     async def close(self) -> None:
         """Decide nothing more, end the streams with their closing frame, and wait for what is under way."""
         self._closed = True
         self.feed.end()
         await self._settled()
 
+    async def _show_up_to(self, frame: int) -> None:
+        """Publish what is in the log though its commit seemed to fail; a new engine has nobody to show it to."""
+        while len(self.feed) and self.feed.head < frame:
+            self.feed.publish((await self._log.page(self.session_id, self.feed.head, frame)).events)
+        self.feed.head = frame
+
     async def _settled(self) -> None:
         """Wait until no change of this session is under way."""
         while self._uncommitted:
-            await asyncio.wait({committed for _, committed in self._uncommitted.values()})
+            _, waiters = next(iter(self._uncommitted.values()))
+            with suppress(StoreError):
+                await _landing(waiters)
 
     async def _cancel(self, tasks: tuple[Task, ...]) -> tuple[Task, ...]:
         if not tasks:
@@ -164,23 +171,28 @@ class Engine:
 
         The commit goes on when the caller is cancelled.
         """
-        committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._log.append(self.session_id, change, partial(self._land, change, committed))
+        waiters: Waiters = []
+        self._log.append(self.session_id, change, partial(self._land, change, waiters))
         self._state.apply(change)
-        self._uncommitted.update((task.id, (task, committed)) for task in change.tasks)
-        await asyncio.shield(committed)
+        self._uncommitted.update((task.id, (task, waiters)) for task in change.tasks)
+        await _landing(waiters)
 
-    def _land(self, change: Change, committed: asyncio.Future[None], error: StoreError | None) -> None:
+    def _land(self, change: Change, waiters: Waiters, error: StoreError | None) -> None:
         for task in change.tasks:
-            if self._uncommitted[task.id][1] is committed:
+            if self._uncommitted[task.id][1] is waiters:
                 del self._uncommitted[task.id]
-        if error is not None:
+        if error is None:
+            self._remember(change.updates)
+            self.feed.publish(change.events)
+        else:
             self._stale = True
-            committed.set_exception(error)
-            return
-        self._remember(change.updates)
-        self.feed.publish(change.events)
-        committed.set_result(None)
+        for waiter in waiters:
+            if waiter.done():  # its caller left
+                continue
+            if error is None:
+                waiter.set_result(None)
+            else:
+                waiter.set_exception(error)
 
     def _remember(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
@@ -188,6 +200,13 @@ class Engine:
                 self._ended[task.id] = task
         while len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)
+
+
+async def _landing(waiters: Waiters) -> None:
+    """Wait for a commit, beside others who do. Raises StoreError."""
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    waiters.append(waiter)
+    await waiter
 
 
 class Engines:

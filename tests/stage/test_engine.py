@@ -117,6 +117,32 @@ async def test_what_was_decided_on_a_failed_change_fails_with_it(tmp_path: Path)
     assert rows(tmp_path, "SELECT count(*) FROM tasks") == [(1,)]
 
 
+async def test_a_commit_that_seemed_to_fail_and_did_not_is_shown(tmp_path: Path) -> None:
+    """As an error of the disk can have it: what the log says in the end counts, for live streams too."""
+    async with session(tmp_path) as s:
+        task_id = await s.send()
+        stream = await s.stream("stream/watch")
+        await stream.next()
+        reading = asyncio.ensure_future(frames_of(stream, 1))
+        data = '{"context_id": "ctx", "state": "canceled", "status": "task canceled", "output": null}'
+        await s.store.write(
+            lambda c: c.execute(
+                "INSERT INTO events VALUES (?, 1, 1, ?, 'status', ?, 0)", (SESSION, task_id, data)
+            )
+        )
+        gate = Gate(s.store)
+        await gate.reached()
+        canceling = asyncio.ensure_future(s.call("tasks/cancel", {"id": task_id}))
+        await turn()
+        poison(s.store).add_done_callback(lambda done: done.exception())
+        gate.open()
+        assert "error" in await canceling
+        await s.call("tasks/get")
+        assert [(frame.number, frame.data["id"]) for frame in await reading] == [(1, task_id)]
+        await s.call("tasks/cancel", {"id": task_id})
+        assert [frame.number for frame in await frames_of(stream, 1)] == [2]
+
+
 async def test_sessions_that_were_not_concerned_go_on_after_a_failure(tmp_path: Path) -> None:
     """A failed change of one session costs the others at most a refusal."""
     async with session(tmp_path) as s:
