@@ -256,11 +256,11 @@ def of_artifacts(document: Document) -> Iterator[Problem]:
         if not isinstance(artifact, dict):
             continue
         path = ("artifacts", index)
-        if artifact.get("version") is None and artifact.get("source") is None and "version" not in artifact:
-            message = (
-                f"is missing; write {_written(('version',), EXAMPLES['artifacts.version'])}, or a `source`"
-            )
-            yield at(document, (*path, "version"), MISSING, message, key=True)
+        if artifact.get("version") is None and artifact.get("source") is None:
+            blank = "version" in artifact
+            example = _written(("version",), EXAMPLES["artifacts.version"])
+            message = f"is {'blank' if blank else 'missing'}; write {example}, or a `source`"
+            yield at(document, (*path, "version"), MISSING, message, key=not blank)
         if artifact.get("runtime") in OLD_RUNTIMES:
             message = f"{artifact['runtime']} is an older word, taken as tool; write `runtime: tool`"
             yield at(document, (*path, "runtime"), DOUBTFUL, message, severity=Severity.WARNING)
