@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+import structlog
 
 from sidecar.errors import StoreError
 from sidecar.model import Event, Task, TaskState
@@ -40,6 +41,9 @@ _KEEP_EVENT: Final = (
 )
 
 
+_log = structlog.get_logger()
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """Some events of the log; `gap` is the oldest kept frame where those asked for are not kept any more."""
@@ -58,6 +62,7 @@ class Log:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._chain = Chain()
+        self._failing = False
         self._pending: list[Entry] = []
         self._flying: deque[list[Entry]] = deque()
 
@@ -80,6 +85,11 @@ class Log:
     def _land(self, written: asyncio.Future[None]) -> None:
         failure = written.exception()
         error = failure if failure is None or isinstance(failure, StoreError) else StoreError(str(failure))
+        if error is not None and not self._failing:
+            _log.warning("tasks_not_saved", problem=str(error))
+        elif error is None and self._failing:
+            _log.info("tasks_saved")
+        self._failing = error is not None
         for _, _, done in self._flying.popleft():
             done(error)
         if not self._flying and not self._pending:

@@ -9,6 +9,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 
 from sidecar import store as store_module
 from sidecar.errors import StoreError
@@ -182,6 +183,28 @@ async def test_a_locked_file_refuses_work_and_serves_what_it_knows(
         await s.send()
         await s.call("tasks/cancel", {"id": live})
         assert [frame.number for frame in await frames_of(watcher, 1)] == [2]
+
+
+async def test_an_outage_is_logged_once_and_so_is_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many tasks are refused in between."""
+    monkeypatch.setattr(store_module, "BUSY_TIMEOUT", 0.02)
+    async with session(tmp_path, capsule(queue_depth=9)) as s:
+        with structlog.testing.capture_logs() as lines:
+            await s.send()
+            with closing(sqlite3.connect(tmp_path / "sidecar.db", isolation_level=None)) as other:
+                other.execute("BEGIN EXCLUSIVE")
+                for _ in range(3):
+                    assert "error" in await s.call("message/send", MESSAGE)
+                other.execute("COMMIT")
+            await s.send()
+            await s.send()
+    assert [(line["event"], line["log_level"]) for line in lines] == [
+        ("tasks_not_saved", "warning"),
+        ("tasks_saved", "info"),
+    ]
+    assert "locked" in lines[0]["problem"]
 
 
 async def test_a_database_that_cannot_be_read_is_told_and_the_door_recovers(tmp_path: Path) -> None:
