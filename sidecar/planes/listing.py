@@ -32,7 +32,7 @@ class Entry:
 def entries(
     resolver: Resolver, tree: Tree, memory: Memory, stopped: Callable[[], bool] = lambda: False
 ) -> list[Entry]:
-    """List an export: no entries where its root is missing. Raises RefusedError where the root leads outside.
+    """List an export: no entries where its root is missing. Raises RefusedError where the root leads outside or is shut.
 
     What vanishes meanwhile, cannot be read, is no regular file, lies behind a mount point that may not be
     crossed, or has a name that no request can spell (not UTF-8, too long), is left out. A link that may be
@@ -47,6 +47,8 @@ def entries(
         raise refused(error) from error
     try:
         found = list(_Look(resolver, root, tree.rules, memory, stopped).everything())
+    except OSError as error:
+        raise refused(error) from error
     finally:
         os.close(root)
     found.sort(key=lambda entry: entry[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import shutil
@@ -186,7 +187,7 @@ def test_the_walk_takes_over_where_the_kernel_will_not(
     def refusing() -> Callable[..., int]:
         def call(*arguments: object) -> int:
             asked.append(arguments)
-            beneath.ctypes.set_errno(number)
+            ctypes.set_errno(number)
             return -1
 
         return call

@@ -21,7 +21,7 @@ from sidecar.errors import RefusedError
 from sidecar.model import Containment, FilesExport
 from sidecar.planes.beneath import Rules
 from sidecar.planes.listing import entries
-from sidecar.planes.reading import Memory, Tree, read
+from sidecar.planes.reading import Memory, Tree, hash_of, read
 from sidecar.planes.routes import Planes
 from tests.support.planes import (
     CLASSES,
@@ -448,10 +448,61 @@ async def test_a_deep_tree_is_listed_with_few_descriptors(planes: Planes, out: P
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.parametrize("name", RESOLVERS)
+def test_a_listing_that_nobody_waits_for_ends_early(name: str, tmp_path: Path) -> None:
+    """It asks between any two files, and while it hashes a big one."""
+    for n in range(20):
+        write(tmp_path / f"d{n}/f")
+    tree = Tree(str(tmp_path), b".", Rules(links=True, mounts=False))
+    asked = 0
+
+    def stopped() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 30
+
+    assert 0 < len(entries(RESOLVERS[name](), tree, Memory(), stopped)) < 20
+    assert asked < 40
+    big = os.open(write(tmp_path / "big", b"b" * 2_000_000), os.O_RDONLY)
+    assert hash_of(big, 2_000_000, lambda: True) is None
+    os.close(big)
+
+
 async def test_an_error_of_the_disk_names_no_host_path(planes: Planes) -> None:
     """Anything else is io_error: a file that opens and cannot be read."""
     served = capsule(Path("/proc/self"), files=FilesExport("."))
     assert told(await ask(planes, served, f"{FILES}/mem")) == (500, "io_error")
+
+
+@pytest.mark.parametrize("name", RESOLVERS)
+def test_a_file_that_is_longer_than_it_says_is_bounded_too(name: str) -> None:
+    """What grew past the limit while it was read is too_large; below it, all that came is served (H26)."""
+    resolver, tree = RESOLVERS[name](), Tree("/proc/self", b".", Rules(links=True, mounts=False))
+    with pytest.raises(RefusedError) as caught:
+        read(resolver, tree, b"status", 10, Memory())
+    assert caught.value.refusal.code == "too_large"
+    content = read(resolver, tree, b"cmdline", 10_000_000, Memory())
+    assert content.data == Path("/proc/self/cmdline").read_bytes()
+    assert content.sha256 == hashlib.sha256(content.data).hexdigest()
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/fscaps").exists(), reason="needs a file that is shorter than it says"
+)
+@pytest.mark.parametrize("name", RESOLVERS)
+def test_a_file_that_is_shorter_than_it_says_is_served_as_it_is(name: str) -> None:
+    """Length and etag are those of the bytes served, not of the size seen before (H26)."""
+    place = Path("/sys/kernel/fscaps")
+    content = read(
+        RESOLVERS[name](),
+        Tree("/sys/kernel", b".", Rules(links=True, mounts=False)),
+        b"fscaps",
+        9999,
+        Memory(),
+    )
+    assert len(content.data) < place.stat().st_size
+    assert content.data == place.read_bytes()
+    assert content.sha256 == hashlib.sha256(content.data).hexdigest()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can look with another's eyes")
@@ -475,6 +526,9 @@ def test_what_may_not_be_read_is_left_out_of_a_listing(name: str) -> None:
                 with pytest.raises(RefusedError) as caught:
                     read(resolver, tree, path, 100, Memory())
                 assert caught.value.refusal.code == "io_error"
+            with pytest.raises(RefusedError) as caught:
+                entries(resolver, Tree(place, b"out/closed", tree.rules), Memory())
+            assert caught.value.refusal.code == "io_error"
         finally:
             setfsuid(0)
 

@@ -79,8 +79,9 @@ def told(answer: Answer) -> tuple[int, str]:
 
 def header(answer: Answer, name: str) -> str | None:
     """Return a header, which must be there once at most."""
-    (found,) = [value for key, value in answer.headers if key == name] or [None]
-    return found
+    found = [value for key, value in answer.headers if key == name]
+    assert len(found) <= 1
+    return found[0] if found else None
 
 
 def paths_listed(answer: Answer) -> list[str]:

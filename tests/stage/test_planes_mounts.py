@@ -1,0 +1,50 @@
+"""Mount points below an export root: real ones, in a mount namespace of their own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.planes import RESOLVERS, SECRET
+
+INSIDE = SECRET.decode()
+
+
+@pytest.mark.machine
+def test_a_mount_point_below_the_root_is_outside_unless_it_may_be_crossed(tmp_path: Path) -> None:
+    """Bind mounts of the same file system too, of a directory and of a file; the root may be a mount itself (H42)."""
+    done = subprocess.run(
+        ["unshare", "-Urm", sys.executable, "-m", "tests.support.mounts", str(tmp_path)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    for name in RESOLVERS:
+        for root in ("root", "bound-root"):
+            assert found[f"{name} {root} stay"] == {
+                "plain": "plain",
+                "bound/secret": "outside_root",
+                "tmp/x": "outside_root",
+                "file": "outside_root",
+                "bound": "outside_root",
+                "to-bound": "outside_root",
+                "bound/up": "outside_root",
+                "listing": ["plain"],
+            }
+            assert found[f"{name} {root} cross"] == {
+                "plain": "plain",
+                "bound/secret": INSIDE,
+                "tmp/x": "in tmpfs",
+                "file": INSIDE,
+                "bound": "not_a_regular_file",
+                "to-bound": INSIDE,
+                "bound/up": "plain",
+                "listing": ["bound/secret", "bound/up", "file", "plain", "tmp/x", "to-bound"],
+            }

@@ -1,0 +1,64 @@
+"""What the planes make of mount points: run as a program in a mount namespace of its own, prints JSON.
+
+Argument: a directory to work in. Mounts below it, so it must not be run where that would be seen.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from sidecar.errors import RefusedError
+from sidecar.planes.beneath import Rules
+from sidecar.planes.listing import entries
+from sidecar.planes.reading import Memory, Tree, read
+from tests.support.planes import RESOLVERS, SECRET, write
+
+
+def mount(*arguments: str | Path) -> None:
+    """Mount something."""
+    subprocess.run(["mount", *map(str, arguments)], check=True)
+
+
+def prepare(place: Path) -> None:
+    """Make an export with a bind mount, a tmpfs and a bound file below it, and roots that are mounts themselves."""
+    write(place / "host/secret", SECRET)
+    (place / "host/up").symlink_to("../plain")
+    for root in ("w/root", "w/bound-root"):
+        write(place / root / "plain", b"plain")
+        write(place / root / "bound/secret", b"hidden")
+        write(place / root / "tmp/x", b"hidden")
+        write(place / root / "file", b"hidden")
+    mount("--bind", place / "w/bound-root", place / "w/bound-root")
+    for root in ("w/root", "w/bound-root"):
+        mount("--bind", place / "host", place / root / "bound")
+        mount("-t", "tmpfs", "none", place / root / "tmp")
+        write(place / root / "tmp/x", b"in tmpfs")
+        mount("--bind", place / "host/secret", place / root / "file")
+        (place / root / "to-bound").symlink_to("bound/secret")
+
+
+def looked(place: Path) -> dict[str, dict[str, str | list[str]]]:
+    """Read and list with each resolver, with and without permission to cross."""
+    found: dict[str, dict[str, str | list[str]]] = {}
+    for name, make in RESOLVERS.items():
+        resolver = make()
+        for root in ("root", "bound-root"):
+            for mounts in (False, True):
+                tree = Tree(str(place / "w"), root.encode(), Rules(links=True, mounts=mounts))
+                seen: dict[str, str | list[str]] = {}
+                for path in ("plain", "bound/secret", "tmp/x", "file", "bound", "to-bound", "bound/up"):
+                    try:
+                        seen[path] = read(resolver, tree, path.encode(), 1000, Memory()).data.decode()
+                    except RefusedError as error:
+                        seen[path] = error.refusal.code
+                seen["listing"] = [entry.path for entry in entries(resolver, tree, Memory())]
+                found[f"{name} {root} {'cross' if mounts else 'stay'}"] = seen
+    return found
+
+
+if __name__ == "__main__":
+    prepare(Path(sys.argv[1]))
+    json.dump(looked(Path(sys.argv[1])), sys.stdout)
