@@ -17,7 +17,7 @@ import yaml
 from yaml.reader import ReaderError
 
 from sidecar.errors import Problem, SidecarError
-from sidecar.yamltree import PLACEHOLDER, Builder, Mark, Node, Refused, Text, Unfilled, shortened
+from sidecar.yamltree import PLACEHOLDER, TOO_DEEP, Builder, Mark, Node, Refused, Text, Unfilled, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -223,6 +223,8 @@ def _hint(wrong: yaml.MarkedYAMLError, character: str) -> str:
     """Return what is wrong with the syntax and what to write instead."""
     if character == "\t":
         return "a tab cannot indent YAML; use spaces"
+    if wrong.problem == "exceeded maximum nesting depth":  # libyaml's own bound, met while it looks ahead
+        return TOO_DEEP
     if wrong.problem == "found character that cannot start any token":
         return f"a value cannot begin with `{character}`; quote it"
     return "is not YAML: " + _HINTS.get(

@@ -28,6 +28,7 @@ Mark: TypeAlias = Any
 """Of the parser: `line` and `column` from 0. The stubs say that events may lack them; those of libyaml never do."""
 
 MAX_DEPTH: Final = 64
+TOO_DEEP: Final = f"is more than {MAX_DEPTH} levels deep here; make it flatter"
 MAX_ALIASED: Final = 10_000
 """So many values may be repeated by the aliases of one file, all together."""
 MAX_NUMBER: Final = 100
@@ -258,7 +259,7 @@ class Builder:
         mark: Mark = event.start_mark
         self._check_tag(event)
         if len(self._stack) == MAX_DEPTH:
-            raise Refused(f"is more than {MAX_DEPTH} levels deep here; make it flatter", mark)
+            raise Refused(TOO_DEEP, mark)
         mapping = type(event) is events.MappingStartEvent
         node = Node({}, event, {}) if mapping else Node([], event, [])
         if self._braces and parent is not None and self._key is None and type(parent.value) is dict:
@@ -304,7 +305,7 @@ class Builder:
         if self._aliased > MAX_ALIASED:
             raise Refused(f"the aliases up to here repeat more than {MAX_ALIASED} values; write fewer", mark)
         if len(self._stack) + _height(named) > MAX_DEPTH:
-            raise Refused(f"is more than {MAX_DEPTH} levels deep here; make it flatter", mark)
+            raise Refused(TOO_DEEP, mark)
         node = Node(named.value, event, named.children)
         node.size = named.size
         self._attach(node)

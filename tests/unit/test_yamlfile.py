@@ -62,6 +62,7 @@ def test_nothing_is_null(text: str) -> None:
         ("a: " + "b" * LIMIT, "1:4097: E-X-1 is longer than 4096 bytes"),
         ("a: " + "é" * LIMIT, "1:2050: E-X-1 is longer than 4096 bytes"),
         ("[" * 100, "1:65: E-X-1 is more than 64 levels deep here"),
+        ("[" * 2000, "1:1001: E-X-1 is more than 64 levels deep here"),
         ("- " * 100, "1:129: E-X-1 is more than 64 levels deep here"),
         ("a: 1\nb:\n  c: 1\n  c: 2\n", "4:3: E-X-1 the key c is in line 3 already"),
         ("a: 1\n'a': 2\n", "2:1: E-X-1 the key 'a' is in line 1 already"),
