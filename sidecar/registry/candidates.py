@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from sidecar.watch.thread import OwnThread
 
 
+_Key = tuple[str, str, int]
+"""What a look at export roots is about: directory, workspace, and which manifest."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What the newest look at a place says: a manifest, an artifact's file, or an error as one line."""
@@ -108,11 +112,11 @@ def propose(
     memory: Memory,
     overdue: Sequence[Session],
     config: Config,
-    mint: Callable[[Pair], Session],
+    mint: Callable[[Pair, str], Session],
 ) -> list[Candidate]:
     """Give each wish its session, the remembered one or a new one, and what follows from that.
 
-    `overdue` sessions count as forgotten. `mint` makes the session of a pair, all but its id.
+    `overdue` sessions count as forgotten. `mint` makes the session of a pair under an id.
     """
     forgotten = {session.pair for session in overdue}
     wishes = list(wishes)
@@ -122,7 +126,7 @@ def propose(
     for wish in wishes:
         known = memory.get(wish.pair)
         if wish.pair in ids or known is None:
-            session = replace(mint(wish.pair), id=ids[wish.pair])
+            session = mint(wish.pair, ids[wish.pair])
         else:
             session = known if known.gone_at is None else returned(known)
         settings = config.settings_for(session.id, session.directory)
@@ -146,19 +150,20 @@ async def settle(
     """
     wishes = dict(wishes)
     refused: dict[str, str] = {}
-    outcomes: dict[tuple[str, str, int], tuple[Problem, ...]] = {}
+    outcomes: dict[_Key, tuple[Problem, ...]] = {}
     while True:
         candidates = propose_all(wishes.values())
-        checks = {_key(c): _check(c) for c in candidates if _key(c) not in outcomes and _must_check(c)}
-        if not checks:
-            return [replace(c, problems=_problems(c, outcomes)) for c in candidates], refused
-        found = await thread.run(check_exports, list(checks.values()), guarded)
-        outcomes.update(zip(checks, found, strict=True))
-        for candidate in candidates:
+        checks = {_key(c): _check(c) for c in candidates if _must_check(c)}
+        for key in checks.keys() & outcomes.keys():
+            del checks[key]
+        if checks:
+            found = await thread.run(check_exports, list(checks.values()), guarded)
+            outcomes.update(zip(checks, found, strict=True))
+        failed = [(c, errors) for c in candidates if (errors := _errors(c, outcomes))]
+        if not failed:
+            return [_with_problems(c, outcomes) for c in candidates], refused
+        for candidate, errors in failed:
             wish, directory = candidate.wish, candidate.wish.place.directory
-            errors = [p for p in outcomes.get(_key(candidate), ()) if p.severity is Severity.ERROR]
-            if not errors:
-                continue
             refused.setdefault(directory, summary(errors))
             del wishes[directory]
             good = wish.place.good
@@ -166,7 +171,7 @@ async def settle(
                 wishes[directory] = Wish(wish.place, good, good.manifest)
 
 
-def _key(candidate: Candidate) -> tuple[str, str, int]:
+def _key(candidate: Candidate) -> _Key:
     return candidate.wish.place.directory, candidate.workspace, id(candidate.wish.loaded)
 
 
@@ -182,10 +187,13 @@ def _must_check(candidate: Candidate) -> bool:
     return exports_anything(loaded)
 
 
-def _problems(
-    candidate: Candidate, outcomes: Mapping[tuple[str, str, int], tuple[Problem, ...]]
-) -> tuple[Problem, ...]:
-    """Return the warnings of this look, or of the last one where nothing had to be looked at."""
+def _errors(candidate: Candidate, outcomes: Mapping[_Key, tuple[Problem, ...]]) -> list[Problem]:
+    return [p for p in outcomes.get(_key(candidate), ()) if p.severity is Severity.ERROR]
+
+
+def _with_problems(candidate: Candidate, outcomes: Mapping[_Key, tuple[Problem, ...]]) -> Candidate:
+    """Add the warnings of this look, or of the last one where nothing had to be looked at."""
     if not exports_anything(candidate.wish.loaded):
-        return ()
-    return outcomes.get(_key(candidate), candidate.wish.place.export_problems)
+        return candidate
+    problems = outcomes.get(_key(candidate), candidate.wish.place.export_problems)
+    return replace(candidate, problems=problems) if problems else candidate

@@ -57,21 +57,21 @@ class PortMemory:
         """Return the port that the directory was bound to last."""
         return self._port_of.get(directory)
 
-    def directory_of(self, port: int) -> str | None:
-        """Return the directory that a port belongs to."""
-        return self._directory_of.get(port)
+    def remember(self, directory: str, port: int) -> dict[str, int | None]:
+        """Take note of a successful bind; return what that changes: which directories have which port now.
 
-    def remember(self, directory: str, port: int) -> bool:
-        """Take note of a successful bind; return whether that is news. Another directory loses the port."""
+        Another directory loses the port.
+        """
         if self._port_of.get(directory) == port:
-            return False
-        before = self._directory_of.get(port)
-        if before is not None:
-            del self._port_of[before]
+            return {}
+        changes: dict[str, int | None] = {directory: port}
+        if (loser := self._directory_of.get(port)) is not None:
+            self.forget(loser)
+            changes[loser] = None
         self.forget(directory)
         self._port_of[directory] = port
         self._directory_of[port] = directory
-        return True
+        return changes
 
     def forget(self, directory: str) -> None:
         """Drop what is known of a directory."""

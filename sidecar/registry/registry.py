@@ -161,8 +161,8 @@ class Registry:
         """Take note that the capsule of a directory is listened for on a port; it is remembered soon after."""
         self.view.tried(directory)
         place = self._places.get(directory)
-        if place is not None and self._serving.bound(place, port):
-            self._saver.note(directory, port)
+        for changed, now in self._serving.bound(place, port).items() if place is not None else ():
+            self._saver.note(changed, now)
 
     def unbound(self, directory: str, reason: str) -> None:
         """Take note that the capsule of a directory is not listened for, and why."""
@@ -185,23 +185,28 @@ class Registry:
         self._looked = True
         self._unreadable = snapshot.unreadable
         self.view.take_roots(snapshot.roots)
-        self._arriving = {d: place for d, place in self._arriving.items() if d in snapshot.found}
+        places, arriving = self._places.by_directory, self._arriving
+        self._arriving = {}
+        seen = 0
         for directory, found in snapshot.found.items():
-            place = self._places.get(directory) or self._arriving.get(directory)
-            if place is None:
-                self._arriving[directory] = Place(directory, found)
-            elif place.found is found:
-                continue
+            place = places.get(directory)
+            if place is not None:
+                seen += 1
+                if place.found is found:
+                    continue
+                place.found = found
             else:
+                place = self._arriving[directory] = arriving.get(directory) or Place(directory, found)
                 place.found = found
             self._touched.add(directory)
-        now = self._monotonic()
         for directory in [d for d in self._missing if d in snapshot.found or self._unknown(d)]:
             self._missing.pop(directory).missing_since = None
-        for directory in self._places.by_directory.keys() - snapshot.found.keys() - self._missing.keys():
-            if not self._unknown(directory):
-                place = self._missing[directory] = self._places.by_directory[directory]
-                place.missing_since = now
+        if seen < len(places):
+            now = self._monotonic()
+            for directory in places.keys() - snapshot.found.keys() - self._missing.keys():
+                if not self._unknown(directory):
+                    self._missing[directory] = places[directory]
+                    places[directory].missing_since = now
 
     def _unknown(self, directory: str) -> bool:
         """Whether nothing can be known of a directory now, since it or one above it cannot be read."""
@@ -219,13 +224,14 @@ class Registry:
             if p.missing_since is not None and now - p.missing_since >= grace
         ]
 
-    def _minter(self) -> Callable[[Pair], Session]:
-        """Return what makes the session of a pair, always the same one for the same pair."""
+    def _minter(self) -> Callable[[Pair, str], Session]:
+        """Return what makes the session of a pair under an id, with the same session id each time."""
+        new_session_id = cache(lambda _: self._new_id("ses_"))
+        now = self._clock()
 
-        @cache
-        def mint(pair: Pair) -> Session:
+        def mint(pair: Pair, capsule_id: str) -> Session:
             directory, name = pair
-            return Session(directory, name, "", self._new_id("ses_"), self._clock())
+            return Session(directory, name, capsule_id, new_session_id(pair), now)
 
         return mint
 

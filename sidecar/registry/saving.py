@@ -20,7 +20,7 @@ RETRY: Final = 5.0
 
 
 class PortSaver:
-    """Commits directory → port, one write at a time; what comes meanwhile goes with the next one.
+    """Commits which directory has which port, one write at a time; what comes meanwhile goes with the next one.
 
     What the database does not take is kept and tried again after `retry` seconds. Used on one event loop.
     """
@@ -29,14 +29,13 @@ class PortSaver:
         self._store = store
         self._clock = clock
         self._retry = retry
-        self._unsaved: dict[str, int] = {}
+        self._unsaved: dict[str, int | None] = {}
         self._saving: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._failed = False
 
-    def note(self, directory: str, port: int) -> None:
-        """Have a bind remembered."""
-        self._unsaved.pop(directory, None)  # the order of the binds decides to whom a port belongs
+    def note(self, directory: str, port: int | None) -> None:
+        """Have it remembered which port a directory has now, None where it has lost it to another one."""
         self._unsaved[directory] = port
         if self._timer is None:
             self._start()
@@ -67,7 +66,7 @@ class PortSaver:
             self._timer.cancel()
             self._timer = None
 
-    def _done(self, ports: dict[str, int], saving: asyncio.Future[None]) -> None:
+    def _done(self, ports: dict[str, int | None], saving: asyncio.Future[None]) -> None:
         self._saving = None
         error = saving.exception()
         if error is not None:
@@ -78,6 +77,6 @@ class PortSaver:
             return
         self._failed = False
         for directory, port in ports.items():
-            if self._unsaved.get(directory) == port:
+            if self._unsaved[directory] == port:
                 del self._unsaved[directory]
         self._start()

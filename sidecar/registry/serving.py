@@ -13,6 +13,7 @@ from sidecar.registry.candidates import capsule_of
 from sidecar.registry.places import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from collections.abc import Set as AbstractSet
 
     from sidecar.config import Config
@@ -110,17 +111,15 @@ class Serving:
             self._say("info", "manifest_mended", place)
             place.changed()
 
-    def bound(self, place: Place, port: int) -> bool:
-        """Take note of the port that a place's listener has; return whether that is to be remembered."""
+    def bound(self, place: Place, port: int) -> Mapping[str, int | None]:
+        """Take note of the port that a place's listener has; return what is to be remembered, by directory."""
         place.port, place.trouble = port, None
         place.changed()
-        loser = self._memory.ports.directory_of(port)
-        if not self._memory.ports.remember(place.directory, port):
-            return False
-        self._refresh(place)
-        if loser is not None and (other := self._places.get(loser)) is not None:
-            self._refresh(other)
-        return True
+        changes = self._memory.ports.remember(place.directory, port)
+        for directory in changes:
+            if (other := self._places.get(directory)) is not None:
+                self._refresh(other)
+        return changes
 
     def unbound(self, place: Place, reason: str, at: float) -> None:
         """Take note that a place has no listener, and why."""

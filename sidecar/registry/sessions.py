@@ -146,14 +146,16 @@ def commit(connection: sqlite3.Connection, changes: Changes) -> None:
     )
 
 
-def commit_ports(connection: sqlite3.Connection, ports: Mapping[str, int], at: float) -> None:
-    """Write successful binds, in their order, inside the caller's transaction; `at` is in Unix seconds."""
-    for directory, port in ports.items():
-        connection.execute("DELETE FROM ports WHERE port = ?", (port,))
-        connection.execute(
-            "INSERT OR REPLACE INTO ports (directory, port, updated_at) VALUES (?, ?, ?)",
-            (os.fsencode(directory), port, at),
-        )
+def commit_ports(connection: sqlite3.Connection, ports: Mapping[str, int | None], at: float) -> None:
+    """Write which port each directory has now, None where it has lost it; `at` is in Unix seconds."""
+    connection.executemany(
+        "DELETE FROM ports WHERE directory = ?",
+        [(os.fsencode(d),) for d, port in ports.items() if port is None],
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO ports (directory, port, updated_at) VALUES (?, ?, ?)",
+        [(os.fsencode(d), port, at) for d, port in ports.items() if port is not None],
+    )
 
 
 def _forget(connection: sqlite3.Connection, session: Session) -> None:

@@ -450,6 +450,23 @@ async def test_what_is_gone_for_long_is_forgotten(house: House) -> None:
     assert house.wanted["a"].port is None
 
 
+async def test_a_capsule_that_returns_too_late_is_a_new_one(house: House) -> None:
+    """Also when nobody had noticed before its return that the time was over."""
+    house.write("a")
+    await house.start()
+    before = house.capsule("a")
+    house.remove("a")
+    await house.look()
+    await house.wait(GRACE)
+    house.wall += FORGET
+    house.write("a")
+    await house.look()
+    assert house.capsule("a").id == before.id
+    assert house.capsule("a").session_id != before.session_id
+    await house.restart()
+    assert house.capsule("a").session_id != before.session_id
+
+
 async def test_what_went_while_nothing_ran_is_gone_from_the_next_start_on(house: House) -> None:
     """A capsule that is not there at the start keeps its id for `tasks.forget` from then."""
     house.write("a")
@@ -749,6 +766,24 @@ async def test_an_export_root_outside_of_the_workspace_refuses_the_manifest(hous
     await house.look()
     assert house.capsule("b").manifest.version == "2.0"
     assert house.rows["b"].last_error is None
+
+
+async def test_a_last_good_manifest_follows_the_configuration(house: House) -> None:
+    """While the newest manifest is bad, in itself or in its exports, new settings reach what is served."""
+    (house.base / "outside").mkdir()
+    for directory in ("a", "b"):
+        house.write(directory, directory, more=EXPORT.format(root="out"))
+    await house.start()
+    (house.root / "a" / "leak").symlink_to(house.base / "outside")
+    house.write("a", "a", version="2.0", more=EXPORT.format(root="leak"))
+    house.write_text("b", "")
+    await house.look()
+    house.registry.reconfigure(house.config(card="reference"))
+    await house.wait(0)
+    for directory in ("a", "b"):
+        assert house.capsule(directory).settings.card == "reference"
+        assert house.capsule(directory).manifest.version == "1.0"
+        assert house.rows[directory].last_error is not None
 
 
 async def test_a_refused_export_takes_no_id_from_a_namesake(house: House) -> None:

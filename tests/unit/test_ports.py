@@ -37,8 +37,10 @@ def test_a_remembered_port_is_used_where_it_still_may_be() -> None:
 def test_a_port_belongs_to_one_directory() -> None:
     """The last bind decides, and only a change is news."""
     memory = PortMemory({"/a": 1, "/b": 2})
-    assert not memory.remember("/a", 1)
-    assert memory.remember("/b", 1)
+    assert memory.remember("/a", 1) == {}
+    assert memory.remember("/a", 3) == {"/a": 3}
+    assert memory.remember("/a", 1) == {"/a": 1}
+    assert memory.remember("/b", 1) == {"/b": 1, "/a": None}
     assert (memory.port_of("/a"), memory.port_of("/b")) == (None, 1)
     assert set(memory.ports) == {1}
     memory.forget("/b")
@@ -47,13 +49,16 @@ def test_a_port_belongs_to_one_directory() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3))))
-def test_both_directions_of_the_port_memory_agree(binds: list[tuple[str, int]]) -> None:
-    """Whatever is bound and forgotten, every port leads to its directory and back; 0 forgets here."""
+def test_the_port_memory_is_a_map_in_both_directions(binds: list[tuple[str, int]]) -> None:
+    """Whatever is bound and forgotten, ports have one directory, and the changes say all; 0 forgets here."""
     memory = PortMemory({})
+    told: dict[str, int | None] = {}
     for directory, port in binds:
         if port:
-            memory.remember(directory, port)
+            told |= memory.remember(directory, port)
         else:
             memory.forget(directory)
+            told[directory] = None
         held = {d: p for d in "abc" if (p := memory.port_of(d)) is not None}
-        assert {p: memory.directory_of(p) for p in memory.ports} == {p: d for d, p in held.items()}
+        assert held == {d: p for d, p in told.items() if p is not None}
+        assert sorted(held.values()) == sorted(memory.ports)
