@@ -147,6 +147,12 @@ class Pool:
             self._release()
             self._keep_trying()
 
+    async def refresh(self) -> None:
+        """Have every open listener show anew what it serves: after a change of what all have in common."""
+        async with self._lock:
+            for listener in tuple(self._open.values()):
+                await self._swap(listener.wanted)
+
     async def aclose(self, budget: float | None = None) -> None:
         """Close every listener, each stream with its last frame, within `budget` seconds; sessions are not ended."""
         self._closed = True

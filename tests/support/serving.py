@@ -1,0 +1,131 @@
+"""Capsules on real ports: pool, engines, planes and store as the daemon puts them together."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from sidecar.listeners.doors import CapsuleDoors
+from sidecar.listeners.pool import Pool
+from sidecar.model import Capsule, Manifest, Settings, Wanted
+from sidecar.ops.metrics import Metrics
+from sidecar.planes.routes import Planes
+from sidecar.store import Store
+from sidecar.tasks.engine import Engines
+from sidecar.web.guards import Guards, Rules
+from sidecar.web.server import HttpLimits, Policy, RefusalLog
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+PORTS = (21000, 23999)
+"""Below the ephemeral range, apart from the default range that a spawned sidecar takes."""
+
+
+@dataclass
+class Facts:
+    """What was told about listeners, newest last."""
+
+    ports: dict[str, int] = field(default_factory=dict)
+    reasons: dict[str, list[str]] = field(default_factory=dict)
+
+    def bound(self, directory: str, port: int) -> None:
+        """Take note."""
+        self.ports[directory] = port
+
+    def unbound(self, directory: str, reason: str) -> None:
+        """Take note."""
+        self.ports.pop(directory, None)
+        self.reasons.setdefault(directory, []).append(reason)
+
+
+@dataclass
+class Bench:
+    """A pool with everything below it; `want` makes wishes for capsules below `root`."""
+
+    root: Path
+    pool: Pool
+    facts: Facts
+    metrics: Metrics
+    doors: CapsuleDoors
+    engines: Engines
+
+    def want(
+        self,
+        name: str,
+        port: int | None = None,
+        source: str | None = None,
+        *,
+        manifest: Manifest | None = None,
+        session: str | None = None,
+        **settings: Any,
+    ) -> Wanted:
+        """Make a wish for a capsule called and placed by name."""
+        directory = str(self.root / name)
+        capsule = Capsule(
+            id=name,
+            directory=directory,
+            session_id=session or f"ses_{name}",
+            manifest=manifest or Manifest(name, "1"),
+            settings=Settings(**settings),
+            workspace=directory,
+            changed_at=1_000_000_000.0,
+        )
+        return Wanted(capsule, port, source)
+
+    def port(self, name: str) -> int:
+        """Return the port that a capsule is bound to."""
+        return self.facts.ports[str(self.root / name)]
+
+    def reason(self, name: str) -> str:
+        """Return the newest reason why a capsule is unbound."""
+        return self.facts.reasons[str(self.root / name)][-1]
+
+    async def serve(self, *wanted: Wanted) -> None:
+        """Want exactly these, in path order."""
+        await self.pool.reconcile(sorted(wanted, key=lambda one: one.capsule.directory))
+
+
+@asynccontextmanager
+async def bench(
+    root: Path,
+    *,
+    ports: tuple[int, int] = PORTS,
+    most: int = 1000,
+    heartbeat: float = 15.0,
+    streams: int = 100,
+    **limits: Any,
+) -> AsyncIterator[Bench]:
+    """Run a bench whose database and capsules are below `root`."""
+    store = Store.open(str(root / "sidecar.db"))
+    planes = Planes()
+    engines = Engines(store, keep_events=10_000, keep_tasks=3600.0)
+    metrics = Metrics("test")
+    facts = Facts()
+    doors = CapsuleDoors(
+        engines=engines, planes=planes, metrics=metrics, heartbeat=heartbeat, streams=streams, tasks=100
+    )
+    policy = Policy(
+        Guards(Rules("listen", advertised=("localhost",))),
+        HttpLimits(**{"idle": 20.0, **limits}),
+        RefusalLog(lines=1000),
+    )
+    pool = Pool(
+        doors=doors,
+        planes=planes,
+        facts=facts,
+        policy=policy,
+        ports=ports,
+        most=most,
+        budget=5.0,
+        first_retry=0.05,
+    )
+    try:
+        yield Bench(root, pool, facts, metrics, doors, engines)
+    finally:
+        await pool.aclose()
+        await engines.aclose()
+        await planes.aclose()
+        store.close()
