@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os.path
 import time
-from collections import ChainMap
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING
@@ -15,7 +13,8 @@ from sidecar.errors import StoreError
 from sidecar.model import ConfigStatus, LastError, RootStatus
 from sidecar.ops.uuid7 import Uuid7
 from sidecar.registry.candidates import judge, propose, settle, wish_for
-from sidecar.registry.places import Place, Places, printable
+from sidecar.registry.places import Places, printable
+from sidecar.registry.presence import Presence
 from sidecar.registry.saving import RETRY, PortSaver
 from sidecar.registry.serving import Serving
 from sidecar.registry.sessions import Changes, Memory, Session, commit, gone
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from sidecar.manifest.load import Loaded
     from sidecar.model import Wanted
     from sidecar.registry.candidates import Candidate, Verdict
+    from sidecar.registry.places import Place
     from sidecar.registry.sessions import Pair
     from sidecar.store import Store
     from sidecar.watch.values import Snapshot
@@ -94,12 +94,9 @@ class Registry:
         self._memory = Memory.load(store)
         self._places = Places()
         self._serving = Serving(self._places, self._memory, config)
-        self._arriving: dict[str, Place] = {}
-        self._missing: dict[str, Place] = {}
-        self._touched: set[str] = set()
+        self._presence = Presence(self._places)
         self._loose = {session.pair: session for session in self._memory.all_present()}
-        self._unreadable: frozenset[str] = frozenset()
-        self._looked = self._started = False
+        self._started = False
         self._saver = PortSaver(store, clock)
         self._store_error: str | None = None
         self.view = View(self._places, tasks)
@@ -116,7 +113,7 @@ class Registry:
         self._config = self._serving.config = config
         self._show(config)
         if changed:
-            self._touched.update(self._places.by_directory)
+            self._presence.touched.update(self._places.by_directory)
         return changed
 
     def configuration_refused(self, message: str) -> None:
@@ -130,13 +127,12 @@ class Registry:
         Whatever is new is committed before it is returned. What cannot be committed is not served, and tried again.
         """
         if snapshot is not None:
-            self._look(snapshot)
-        if not self._looked:
+            self.view.take_roots(snapshot.roots)
+            self._presence.look(snapshot, self._monotonic())
+        if not self._presence.looked:
             return self._desired()
-        expired = self._expired()
-        known = ChainMap(self._arriving, self._places.by_directory)
-        awaited = (self._touched & known.keys()) - {place.directory for place in expired}
-        touched = [known[directory] for directory in sorted(awaited)]
+        expired = self._presence.expired(self._monotonic(), self._config.watch.grace)
+        touched = self._presence.to_judge(leaving=expired)
         verdicts = {place.directory: judge(place) for place in touched}
         overdue = self._memory.overdue(self._clock(), self._config.tasks.forget)
         candidates, errors = await settle(
@@ -148,7 +144,7 @@ class Registry:
         ending = [*expired, *(place for place in touched if verdicts[place.directory].artifact)]
         outcome = _Outcome(touched, verdicts, candidates, errors, self._returning(candidates, overdue))
         if await self._commit(self._changes(candidates, ending, overdue)):
-            self._touched.clear()
+            self._presence.touched.clear()
         else:
             outcome = self._without_new(outcome)
         self._apply(outcome)
@@ -181,49 +177,6 @@ class Registry:
         """
         return self._memory.ports.ports
 
-    def _look(self, snapshot: Snapshot[Loaded]) -> None:
-        self._looked = True
-        self._unreadable = snapshot.unreadable
-        self.view.take_roots(snapshot.roots)
-        places, arriving = self._places.by_directory, self._arriving
-        self._arriving = {}
-        seen = 0
-        for directory, found in snapshot.found.items():
-            place = places.get(directory)
-            if place is not None:
-                seen += 1
-                if place.found is found:
-                    continue
-                place.found = found
-            else:
-                place = self._arriving[directory] = arriving.get(directory) or Place(directory, found)
-                place.found = found
-            self._touched.add(directory)
-        for directory in [d for d in self._missing if d in snapshot.found or self._unknown(d)]:
-            self._missing.pop(directory).missing_since = None
-        if seen < len(places):
-            now = self._monotonic()
-            for directory in places.keys() - snapshot.found.keys() - self._missing.keys():
-                if not self._unknown(directory):
-                    self._missing[directory] = places[directory]
-                    places[directory].missing_since = now
-
-    def _unknown(self, directory: str) -> bool:
-        """Whether nothing can be known of a directory now, since it or one above it cannot be read."""
-        at = directory if self._unreadable else ""
-        while at and at not in self._unreadable:
-            above = os.path.dirname(at)  # noqa: PTH120 - text, kept as such
-            at = above if above != at else ""
-        return bool(at)
-
-    def _expired(self) -> list[Place]:
-        now, grace = self._monotonic(), self._config.watch.grace
-        return [
-            p
-            for p in self._missing.values()
-            if p.missing_since is not None and now - p.missing_since >= grace
-        ]
-
     def _minter(self) -> Callable[[Pair, str], Session]:
         """Return what makes the session of a pair under an id, with the same session id each time."""
         new_session_id = cache(lambda _: self._new_id("ses_"))
@@ -248,10 +201,8 @@ class Registry:
         kept = {s.pair: s for s in sessions if self._memory.get(s.pair) is not s}
         staying = {s.directory: s.pair for s in sessions}
         leaving = [self._memory.present(d) for d in (*staying, *(place.directory for place in ending))]
-        here = ChainMap(self._arriving, self._places.by_directory)
-        leaving += [
-            s for s in self._loose.values() if s.directory not in here and not self._unknown(s.directory)
-        ]
+        here, unknown = self._presence.here, self._presence.unknown
+        leaving += [s for s in self._loose.values() if s.directory not in here and not unknown(s.directory)]
         for leaver in leaving:
             if leaver is not None and staying.get(leaver.directory) != leaver.pair:
                 kept[leaver.pair] = gone(leaver, at)
@@ -285,7 +236,7 @@ class Registry:
     def _apply(self, outcome: _Outcome) -> None:
         at = self._clock()
         for place in outcome.touched:
-            if self._arriving.pop(place.directory, None) is not None:
+            if self._presence.arriving.pop(place.directory, None) is not None:
                 self._serving.add(place)
         for candidate in outcome.candidates:
             self._serving.take(candidate, at, back=candidate.session.id in outcome.returning)
@@ -307,8 +258,7 @@ class Registry:
 
     def _drop(self, place: Place) -> None:
         self._serving.remove(place)
-        self._missing.pop(place.directory, None)
-        self._touched.discard(place.directory)
+        self._presence.drop(place)
         self.view.tried(place.directory)
 
     def _finish(self) -> None:
@@ -325,17 +275,17 @@ class Registry:
         return place is not None and place.held is session
 
     def _desired(self) -> Desired:
-        now, grace = self._monotonic(), self._config.watch.grace
-        times = [p.missing_since + grace for p in self._missing.values() if p.missing_since is not None]
+        now = self._monotonic()
+        times = list(self._presence.expiries(self._config.watch.grace))
         overdue = self._memory.next_overdue(self._config.tasks.forget)
         if self._store_error is not None:
             times.append(now + RETRY)
-        elif overdue is not None and self._looked:
+        elif overdue is not None and self._presence.looked:
             times.append(now + max(0.0, overdue - self._clock()))
         wanted = tuple(place.wanted for place in self._places if place.wanted is not None)
         return Desired(wanted, min(times, default=None))
 
     def _show(self, config: Config) -> None:
         self.view.take_config(ConfigStatus(config.source, self._clock()))
-        if not self._looked:
+        if not self._presence.looked:
             self.view.take_roots([RootStatus(root.path) for root in config.roots])
