@@ -110,7 +110,8 @@ class FrameStream:
         return b"".join(frame.data for frame in frames)
 
     def _beat(self) -> None:
-        self._waiting = murmur.HEARTBEAT
+        if not self._waiting.endswith(murmur.HEARTBEAT):
+            self._waiting += murmur.HEARTBEAT
         self._timer = asyncio.get_running_loop().call_later(self._heartbeat, self._beat)
         self._subscription.wake()
 

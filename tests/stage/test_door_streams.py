@@ -272,6 +272,14 @@ async def test_heartbeats_come_by_the_clock_whatever_else_is_sent(tmp_path: Path
             assert await each.next() == b":heartbeat\n\n"
 
 
+async def test_a_heartbeat_never_takes_the_place_of_the_acknowledgement(tmp_path: Path) -> None:
+    """Also when the client is slow to read its first bytes."""
+    async with session(tmp_path, heartbeat=0.01) as s:
+        stream = await s.stream("stream/watch")
+        await asyncio.sleep(0.05)
+        assert await stream.next() == ACK + b":heartbeat\n\n"
+
+
 async def test_a_heartbeat_waits_for_nobody_and_is_never_queued_twice(tmp_path: Path) -> None:
     """A reader that was away finds one of them."""
     async with session(tmp_path, heartbeat=0.01) as s:
