@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
 from sidecar.listeners import reasons
+from sidecar.listeners.binding import Binder, UnboundError
 from sidecar.listeners.drain import drain
 from sidecar.listeners.listener import Listener
 from sidecar.listeners.plan import plan
-from sidecar.web.sockets import BindError, listen
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Container, Coroutine, Sequence
 
     from sidecar.model import Capsule, Wanted
@@ -49,10 +46,6 @@ class Facts(Protocol):
 
     def unbound(self, directory: str, reason: str) -> None:
         """Take note that a listener is not open, and why; told once until the reason changes."""
-
-
-class _UnboundError(Exception):
-    """A listener cannot be opened; the text is for the user."""
 
 
 @dataclass(slots=True)
@@ -89,19 +82,14 @@ class Pool:
         self._planes = planes
         self._facts = facts
         self.policy = policy
-        self.ports = ports
-        self.most = most
+        self._binder = Binder(ports, most)
         self.budget = budget
         self.retries = 0
         self._first_retry = first_retry
         self._open: dict[str, Listener] = {}
         self._waiting: dict[str, _Waiting] = {}
         self._told: dict[str, str] = {}
-        self._taken: set[int] = set()
-        self._sockets = 0
         self._reserved: Container[int] = frozenset()
-        self._next_port = ports[0]
-        self._full = False
         self._lock = asyncio.Lock()
         self._sessions: frozenset[str] = frozenset()
         self._held: set[str] = set()
@@ -120,6 +108,10 @@ class Pool:
         """Return the capsules that have a listener, with their ports."""
         return [listener.endpoint.capsule for listener in self._open.values()]
 
+    def choose_from(self, ports: tuple[int, int]) -> None:
+        """Choose from another range of ports from now on; what is open stays where it is."""
+        self._binder.ports = ports
+
     async def reconcile(self, wanted: Sequence[Wanted], reserved: Container[int] = frozenset()) -> None:
         """Make what is open equal to what is wanted (in path order), as far as that can be done now.
 
@@ -130,7 +122,7 @@ class Pool:
             if self._closed:
                 return
             self._reserved = reserved
-            self._full = False
+            self._binder.look_again()
             self._sessions = frozenset(one.capsule.session_id for one in wanted)
             todo = plan(wanted, self._open)
             self._forget(wanted)
@@ -142,7 +134,8 @@ class Pool:
                 await self._swap(one)
             for one in todo.open:
                 known = self._waiting.get(one.capsule.directory)
-                if known is None or known.wanted != one:
+                # what was closed may be what another one waits for
+                if todo.close or known is None or known.wanted != one:
                     await self._try(one, self._first_retry)
             self._release()
             self._keep_trying()
@@ -177,8 +170,7 @@ class Pool:
         closing = [self._open.pop(directory) for directory in directories]
         for listener in closing:
             listener.server.stop_accepting()
-            self._sockets -= listener.sockets
-            self._taken.discard(listener.port)
+            self._binder.give_back(listener.port, listener.sockets)
             self._draining[listener] = listener.wanted.capsule.session_id
             log.info("capsule_closed", capsule=listener.server.name, port=listener.port)
         if closing:
@@ -212,7 +204,7 @@ class Pool:
         directory = wanted.capsule.directory
         try:
             listener = await self._opened(wanted)
-        except _UnboundError as error:
+        except UnboundError as error:
             reason = str(error)
         except Exception:
             # the boundary of one capsule, as above
@@ -222,8 +214,6 @@ class Pool:
             self._waiting.pop(directory, None)
             self._told.pop(directory, None)
             self._open[directory] = listener
-            self._sockets += listener.sockets
-            self._taken.add(listener.port)
             capsule = listener.endpoint.capsule
             log.info("capsule_bound", capsule=capsule.id, url=capsule.url, session=capsule.session_id)
             self._facts.bound(directory, listener.port)
@@ -240,13 +230,14 @@ class Pool:
             self._facts.unbound(capsule.directory, reason)
 
     async def _opened(self, wanted: Wanted) -> Listener:
-        sockets = self._bind(wanted)
+        sockets = self._binder.bind(wanted, self._reserved)
         port = sockets[0].getsockname()[1]
         try:
             served = await self._serve(wanted, port)
             listener = Listener(wanted, served, port, planes=self._planes, policy=self.policy)
             await listener.start(sockets)
         except BaseException:
+            self._binder.give_back(port, len(sockets))
             for sock in sockets:
                 sock.close()
             raise
@@ -255,36 +246,6 @@ class Pool:
     async def _serve(self, wanted: Wanted, port: int) -> Served:
         self._held.add(wanted.capsule.session_id)
         return await self._doors.open(replace(wanted.capsule, port=port))
-
-    def _bind(self, wanted: Wanted) -> list[socket.socket]:
-        hosts = wanted.capsule.settings.hosts
-        if self._sockets + len(hosts) > self.most:
-            raise _UnboundError(reasons.over_budget(self.most))
-        if wanted.port is None:
-            return self._bind_any(wanted)
-        try:
-            return listen(hosts, wanted.port)
-        except BindError as error:
-            raise _UnboundError(reasons.bind_failed(wanted, error)) from None
-
-    def _bind_any(self, wanted: Wanted) -> list[socket.socket]:
-        """Bind to the next free port of the range, counted on from the last one chosen."""
-        first, last = self.ports
-        if not self._full:
-            start = self._next_port if first <= self._next_port <= last else first
-            for port in chain(range(start, last + 1), range(first, start)):
-                if port in self._taken or port in self._reserved:
-                    continue
-                try:
-                    sockets = listen(wanted.capsule.settings.hosts, port)
-                except BindError as error:
-                    if error.errno == errno.EADDRINUSE:
-                        continue
-                    raise _UnboundError(reasons.bind_failed(wanted, error)) from None
-                self._next_port = port + 1
-                return sockets
-            self._full = True
-        raise _UnboundError(reasons.exhausted(first, last))
 
     def _keep_trying(self) -> None:
         if self._waiting and (self._retrier is None or self._retrier.done()):
@@ -301,7 +262,7 @@ class Pool:
                     await self._sooner.wait()
             except TimeoutError:
                 async with self._lock:
-                    self._full = False
+                    self._binder.look_again()
                     for waits in sorted(
                         self._waiting.values(), key=lambda waits: waits.wanted.capsule.directory
                     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-PORTS = (21000, 23999)
-"""Below the ephemeral range, apart from the default range that a spawned sidecar takes."""
+_FIRST = 20_000 + os.getpid() % 13 * 300
+PORTS = (_FIRST, _FIRST + 299)
+"""Below the ephemeral range, apart from the default range of a spawned sidecar, and from other runs of these tests."""
 
 
 @dataclass
