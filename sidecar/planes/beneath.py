@@ -16,8 +16,7 @@ import ctypes
 import errno
 import os
 import stat
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -33,9 +32,11 @@ _NO_XDEV, _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x01, 0x02, 0x04, 0x08
 _LOOK: Final = os.O_PATH | os.O_CLOEXEC
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What may lie on the way: `links` that stay beneath the base, and `mounts` (mount points)."""
+class Rules(NamedTuple):
+    """What may lie on the way: `links` that stay beneath the base, and `mounts` (mount points).
+
+    A tuple, because it is hashed at every open.
+    """
 
     links: bool
     mounts: bool
