@@ -137,10 +137,12 @@ def baseline(name: str, kind: str, argument: str) -> contextlib.AbstractContextM
 def a2a_peer() -> Iterator[Server]:
     """Run the official SDK's server, in an environment of its own that is made at first need."""
     python = PEER_ENVIRONMENT / "bin" / "python"
-    if not python.exists():
+    made = PEER_ENVIRONMENT / ".installed"
+    if not made.exists():
         print(f"making {PEER_ENVIRONMENT} with {', '.join(PEER_PACKAGES)} …", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", str(PEER_ENVIRONMENT)], check=True)
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PEER_PACKAGES], check=True)
+        made.touch()
     with process("a2a-sdk 1.3", [str(python), "benchmarks/a2a_peer.py"]) as server:
         yield server
 

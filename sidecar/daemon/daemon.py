@@ -250,7 +250,7 @@ class Daemon:
     def _gauges(self) -> Gauges:
         return Gauges(
             open_streams=self._pool.open_streams,
-            watching=self._source.last_error is None and not self._config.watch.force_tick,
+            watching=self._source.watching,
             listener_retries=self._pool.retries,
         )
 
