@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
@@ -25,7 +26,7 @@ LINGERING: Final = 1.0
 """Seconds for which the rest of a refused body is read and thrown away, so that the client sees the refusal."""
 HALF_CLOSED_CHECK: Final = 1.0
 MOST_TURNED_AWAY: Final = 64
-"""How many connections over the limit are answered at a time; further ones are only closed."""
+"""How many connections over a limit are answered at a time; further ones are only closed."""
 SHOWN: Final = 160
 
 log = structlog.get_logger()
@@ -224,13 +225,14 @@ class TurnedAway(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Answer and close for writing; the client has a second to see it."""
-        turned_away = self._server.turned_away
+        policy = self._server.policy
+        policy.turned_away += 1
+        self._server.turned_away.add(self)
         self.wire = wire = cast("asyncio.Transport", transport)
-        if len(turned_away) >= MOST_TURNED_AWAY:
+        if policy.turned_away > MOST_TURNED_AWAY:
             wire.abort()
             return
-        turned_away.add(self)
-        answer = over_limit(self._server.policy.limits.connections)
+        answer = over_limit()
         loop = asyncio.get_running_loop()
         wire.write(b"".join((answer.head, date_line(int(time.time())), CLOSES, answer.body)))
         wire.write_eof()
@@ -240,6 +242,7 @@ class TurnedAway(asyncio.Protocol):
         """Forget it."""
         if self._timer is not None:
             self._timer.cancel()
+        self._server.policy.turned_away -= 1
         self._server.turned_away.discard(self)
         self._server.left()
 
@@ -249,7 +252,8 @@ class TurnedAway(asyncio.Protocol):
             self.wire.abort()
 
 
-def over_limit(connections: int) -> Wire:
+@cache
+def over_limit() -> Wire:
     """Return the answer to a connection that is one too many."""
-    text = f"This listener has all the connections it takes ({connections}); try again later."
+    text = "This listener has all the connections that it takes; try again later."
     return written(refusal_answer(refusal("unavailable", text)))

@@ -72,11 +72,18 @@ class RefusalLog:
 
 @dataclass(slots=True)
 class Policy:
-    """What the listeners of one owner have in common; the owner may set its fields anew, for connections to come."""
+    """What the listeners of one owner have in common; the owner may set its fields anew, for connections to come.
+
+    `most` is how many connections they may have together, so that descriptors are left for everything else;
+    `connections` counts them.
+    """
 
     guards: Guards
     limits: HttpLimits = field(default_factory=HttpLimits)
     refusals: RefusalLog = field(default_factory=RefusalLog)
+    most: int = 1 << 20
+    connections: int = 0
+    turned_away: int = 0
 
 
 class HttpServer(web.Server):
@@ -132,10 +139,16 @@ class HttpServer(web.Server):
     def _open(self) -> Sequence[Connection]:
         return cast("Sequence[Connection]", self.connections)
 
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        """Take a new connection."""
+        super().connection_made(handler, transport)
+        self.policy.connections += 1
+
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         """Let go of a connection, once its task has ended."""
         task = handler._task_handler  # noqa: SLF001 - the parent forgets the connection when this ends
         super().connection_lost(handler, exc)
+        self.policy.connections -= 1
         if self._gone is not None:
             if task is None:
                 self.left()
@@ -159,7 +172,8 @@ class HttpServer(web.Server):
             self._gone.set()
 
     def _accept(self, address: str) -> asyncio.Protocol:
-        if len(self._connections) >= self.policy.limits.connections:
+        policy = self.policy
+        if len(self._connections) >= policy.limits.connections or policy.connections >= policy.most:
             return TurnedAway(self)
         return Connection(self, self.policy.guards.of(address))
 

@@ -491,6 +491,21 @@ async def test_connections_over_the_limit_are_turned_away() -> None:
                 sock.close()
 
 
+async def test_all_listeners_together_have_a_limit_too() -> None:
+    """Connections to one listener leave descriptors for the others' files and for the rest of the process."""
+    async with site() as one, site() as other:
+        other.server.policy = one.policy
+        one.policy.most = 2
+        held = await connections(one.port, 2)
+        await until(lambda: one.policy.connections == 2)
+        assert (await get(other.port, "/")).status == 503
+        held.pop().close()
+        await until(lambda: one.policy.connections == 1)
+        assert (await get(other.port, "/")).status == 200
+        held.pop().close()
+        await until(lambda: one.policy.connections == one.policy.turned_away == 0)
+
+
 async def test_hundreds_of_turned_away_connections_cost_next_to_nothing() -> None:
     """Beyond a few that get the answer, connections over the limit are just ended."""
     async with site(connections=1) as made:
