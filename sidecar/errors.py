@@ -10,6 +10,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
+def visible(text: str) -> str:
+    """Return text with everything that is not printable written as an escape, `x1b` behind a backslash.
+
+    Undecodable bytes (surrogate escapes) count as not printable, so the result can be encoded and drives no terminal.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode("ascii") for c in text
+    )
+
+
 class Severity(StrEnum):
     """How bad a problem is: an error refuses the file, a warning does not."""
 

@@ -51,7 +51,9 @@ def check(arguments: argparse.Namespace) -> int:
     else:
         print_lines(as_lines(report))
     if not report.capsules + report.artifacts:
-        complain("no murmur.yaml was found: roots are searched `depth` levels deep (roots[].depth, 1 by default)")
+        complain(
+            "no murmur.yaml was found: roots are searched `depth` levels deep (roots[].depth, 1 by default)"
+        )
     failed = report.errors or (arguments.strict and report.warnings)
     return 2 if failed else 0
 

@@ -6,17 +6,10 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from sidecar.errors import visible
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-
-def visible(text: str) -> str:
-    """Return text with control characters and undecodable bytes made visible, so that it cannot drive a terminal."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text
-    )
 
 
 def complain(message: str) -> None:

@@ -173,6 +173,9 @@ class CapsuleConfig(Block):
     disabled: v.Flag = _key(default=False, description="List the capsule, but do not serve it.")
 
 
+NO_SETTINGS: Final = CapsuleConfig()
+
+
 def _frozen(capsules: Mapping[str, CapsuleConfig]) -> Mapping[str, CapsuleConfig]:
     return MappingProxyType(dict(capsules))
 
@@ -237,7 +240,7 @@ class Config(Keys):
         """
         own = self.capsules.get(capsule_id)
         if own is None or (own.path is not None and not _same(own.path, directory)):
-            own = CapsuleConfig()
+            own = NO_SETTINGS
         return Settings(
             workspace=own.workspace if own.workspace is not None else self._workspace_at(directory),
             hosts=self.listen.hosts,

@@ -13,6 +13,7 @@ from sidecar.listeners.binding import Binder, UnboundError
 from sidecar.listeners.drain import drain
 from sidecar.listeners.listener import Listener
 from sidecar.listeners.plan import plan
+from sidecar.model import served_methods, served_planes
 
 if TYPE_CHECKING:
     from collections.abc import Container, Coroutine, Sequence
@@ -215,7 +216,7 @@ class Pool:
             self._told.pop(directory, None)
             self._open[directory] = listener
             capsule = listener.endpoint.capsule
-            log.info("capsule_bound", capsule=capsule.id, url=capsule.url, session=capsule.session_id)
+            log.info("capsule_bound", capsule=capsule.id, **_told_of(capsule))
             self._facts.bound(directory, listener.port)
             return
         due = asyncio.get_running_loop().time() + pause
@@ -274,3 +275,13 @@ class Pool:
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _told_of(capsule: Capsule) -> dict[str, object]:
+    """What the log says of a capsule that is served: where, in which session, and what its port answers."""
+    return {
+        "url": capsule.url,
+        "session": capsule.session_id,
+        "methods": [method.name for method in served_methods(capsule.manifest.lifecycle.task_acceptance)],
+        "planes": list(served_planes(capsule.manifest)),
+    }

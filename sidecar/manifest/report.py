@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sidecar.errors import Problem, Severity
-from sidecar.ops.log import visible
+from sidecar.errors import Problem, Severity, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

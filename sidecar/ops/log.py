@@ -19,6 +19,8 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import orjson
 import structlog
 
+from sidecar.errors import visible
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
     from types import TracebackType
@@ -39,15 +41,6 @@ BOLD, FAINT, PLAIN = "\x1b[1m", "\x1b[36m", "\x1b[0m"
 
 Line = dict[str, Any]
 Json = str | int | float | bool | list[Any] | dict[str, Any] | None
-
-
-def visible(text: str) -> str:
-    """Return text with everything that is not printable written as an escape, `x1b` behind a backslash."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode("ascii") for c in text
-    )
 
 
 def safe(value: object, depth: int = 0) -> Json:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from watchfiles._rust_notify import RustNotify
 
+from sidecar.errors import visible
 from sidecar.model import LastError
-from sidecar.ops.log import visible
 from sidecar.watch.thread import OwnThread
 
 if TYPE_CHECKING:

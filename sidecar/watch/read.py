@@ -7,7 +7,7 @@ import os
 import stat
 from typing import Final
 
-from sidecar.ops.log import visible
+from sidecar.errors import visible
 
 Key = tuple[int, int, int, int, int]
 """What tells one state of a file from another: device, inode, size, mtime and ctime (both in ns)."""

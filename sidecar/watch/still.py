@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import structlog
 
-from sidecar.ops.log import visible
+from sidecar.errors import visible
 from sidecar.watch.read import ABSENT, ChangedError, Key, describe, key_of, read_still
 from sidecar.watch.values import Found, Identity
 

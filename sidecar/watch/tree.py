@@ -8,8 +8,8 @@ import stat
 import time
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from sidecar.errors import visible
 from sidecar.model import MANIFEST_NAME, LastError, RootStatus
-from sidecar.ops.log import visible
 from sidecar.watch.paths import Ident, depths_of, inside, parent_of
 from sidecar.watch.places import Places
 from sidecar.watch.read import ABSENT, describe
