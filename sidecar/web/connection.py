@@ -27,6 +27,8 @@ LINGERING: Final = 1.0
 HALF_CLOSED_CHECK: Final = 1.0
 MOST_TURNED_AWAY: Final = 64
 """How many connections over a limit are answered at a time; further ones are only closed."""
+MOST_HEAD: Final = 64 * 1024
+"""Bytes of a request's head that are taken while it is incomplete."""
 SHOWN: Final = 160
 
 log = structlog.get_logger()
@@ -61,6 +63,7 @@ class Connection(web.RequestHandler):
         "_broken",
         "_cutter",
         "_half_closed",
+        "_head",
         "body",
         "guard",
         "patience",
@@ -86,6 +89,7 @@ class Connection(web.RequestHandler):
         self.body: StreamReader | None = None
         self.wire: asyncio.Transport | None = None
         self._half_closed = False
+        self._head = 0
         self._broken = False
         self._cutter: asyncio.TimerHandle | None = None
 
@@ -148,11 +152,27 @@ class Connection(web.RequestHandler):
         self.wire = None
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived."""
+        """Parse what arrived; a head that never ends is refused."""
         super().data_received(data)
-        request = self._current_request
-        if request is not None and self._messages:
-            self.body_is_broken(request)
+        if self._messages:
+            self._head = 0
+            if (request := self._current_request) is not None:
+                self.body_is_broken(request)
+        elif self.body is not None and not self.body.is_eof():
+            self._head = 0
+        else:
+            self._head += len(data)
+            if self._head > MOST_HEAD:
+                self._refuse_head()
+
+    def _refuse_head(self) -> None:
+        if not self._idle:
+            self.close()  # after the answer that is under way
+        elif self.wire is not None and not self._force_close:
+            refused = refusal("header_too_large", f"The request's head is longer than {MOST_HEAD} bytes.")
+            self.server.note_refusal(self, refused)
+            self.wire.write(closing_bytes(written(refusal_answer(refused))))
+            self.force_close()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # the library's handler returns None; asyncio takes both
         """Keep a half-closed connection only for whole requests that wait for a plain answer.
@@ -232,9 +252,8 @@ class TurnedAway(asyncio.Protocol):
         if policy.turned_away > MOST_TURNED_AWAY:
             wire.abort()
             return
-        answer = over_limit()
         loop = asyncio.get_running_loop()
-        wire.write(b"".join((answer.head, date_line(int(time.time())), CLOSES, answer.body)))
+        wire.write(closing_bytes(over_limit()))
         wire.write_eof()
         self._timer = loop.call_later(LINGERING, wire.abort)
 
@@ -250,6 +269,11 @@ class TurnedAway(asyncio.Protocol):
         """End it now."""
         if self.wire is not None:
             self.wire.abort()
+
+
+def closing_bytes(answer: Wire) -> bytes:
+    """Return a whole answer that ends its connection, for where there is no request to reply to."""
+    return b"".join((answer.head, date_line(int(time.time())), CLOSES, answer.body))
 
 
 @cache

@@ -7,6 +7,7 @@ import json
 import socket
 import tracemalloc
 from contextlib import asynccontextmanager, suppress
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -258,6 +259,55 @@ async def test_a_slow_header_ends_the_connection_whatever_trickles(sent: bytes) 
             writer.close()
             with suppress(ConnectionError):
                 await writer.wait_closed()
+
+
+async def test_a_head_without_end_is_refused() -> None:
+    """However short its lines and however fast it comes, its size is limited as a whole."""
+    async with site() as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+        writer.write(START)
+        for _ in range(10):
+            writer.write(b"A: " + b"a" * 8000 + b"\r\n")
+            await asyncio.sleep(0.02)
+        async with asyncio.timeout(10):
+            answer = await read_answer(reader)
+        assert (answer.status, json.loads(answer.body)["error"]) == (431, "header_too_large")
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_random_bytes_never_upset_the_server() -> None:
+    """Damaged requests are refused or answered, with no line above a warning, and the port goes on."""
+    random = Random(20260131)
+    good = [
+        START + b"\r\n",
+        post(b'{"a":1}'),
+        request_bytes("GET", "/abc?d=e", headers={"If-None-Match": "*", "Range": "bytes=0-1"}),
+        (
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"2\r\n{}\r\n0\r\n\r\n"
+        ),
+        START + b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n\x81\x05hello",
+    ]
+    async with site(body_timeout=0.05, idle=0.5) as made:
+        made.policy.refusals = RefusalLog(lines=0)
+
+        async def damaged() -> bytes:
+            data = bytearray(random.choice(good))
+            for _ in range(random.randint(1, 4)):
+                place = random.randrange(len(data))
+                data[place : place + random.randint(0, 3)] = random.randbytes(random.randint(0, 3))
+            with suppress(ConnectionError):
+                return await raw(made.port, bytes(data), half_close=random.random() < 0.5)
+            return b""
+
+        with capture_logs() as lines:
+            for _ in range(15):
+                for answer in await asyncio.gather(*(damaged() for _ in range(20))):
+                    assert answer == b"" or answer.startswith(b"HTTP/1.1 "), answer
+        assert lines == []
+        assert (await get(made.port, "/")).status == 200
 
 
 async def test_a_slow_body_is_refused_whatever_trickles() -> None:
@@ -626,6 +676,19 @@ def test_ipv4_and_ipv6_share_a_port() -> None:
     try:
         assert len({sock.getsockname()[1] for sock in sockets}) == 1
         assert sockets[1].getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) == 1
+    finally:
+        for sock in sockets:
+            sock.close()
+
+
+def test_a_name_is_bound_on_all_its_addresses() -> None:
+    """`localhost` answers on every loopback address that it stands for; naming one of them twice does no harm."""
+    names = {address[0] for *_, address in socket.getaddrinfo("localhost", 0, type=socket.SOCK_STREAM)}
+    sockets = listen(["localhost", "127.0.0.1"], 0)
+    try:
+        assert {sock.getsockname()[0] for sock in sockets} <= names | {"127.0.0.1"}
+        assert "127.0.0.1" in {sock.getsockname()[0] for sock in sockets}
+        assert len({sock.getsockname()[1] for sock in sockets}) == 1
     finally:
         for sock in sockets:
             sock.close()
