@@ -101,6 +101,15 @@ class Pool:
         self._closed = False
 
     @property
+    def ports(self) -> tuple[int, int]:
+        """First and last port of the range; another one holds for choices to come, what is open stays where it is."""
+        return self._binder.ports
+
+    @ports.setter
+    def ports(self, ports: tuple[int, int]) -> None:
+        self._binder.ports = ports
+
+    @property
     def open_streams(self) -> int:
         """Streams that are open now, on all listeners."""
         return sum(listener.endpoint.open_streams for listener in self._open.values())
@@ -108,10 +117,6 @@ class Pool:
     def capsules(self) -> Sequence[Capsule]:
         """Return the capsules that have a listener, with their ports."""
         return [listener.endpoint.capsule for listener in self._open.values()]
-
-    def choose_from(self, ports: tuple[int, int]) -> None:
-        """Choose from another range of ports from now on; what is open stays where it is."""
-        self._binder.ports = ports
 
     async def reconcile(self, wanted: Sequence[Wanted], reserved: Container[int] = frozenset()) -> None:
         """Make what is open equal to what is wanted (in path order), as far as that can be done now.
@@ -140,12 +145,6 @@ class Pool:
                     await self._try(one, self._first_retry)
             self._release()
             self._keep_trying()
-
-    async def refresh(self) -> None:
-        """Have every open listener show anew what it serves: after a change of what all have in common."""
-        async with self._lock:
-            for listener in tuple(self._open.values()):
-                await self._swap(listener.wanted)
 
     async def aclose(self, budget: float | None = None) -> None:
         """Close every listener, each stream with its last frame, within `budget` seconds; sessions are not ended."""

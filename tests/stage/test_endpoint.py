@@ -466,7 +466,7 @@ async def test_a_stream_that_nobody_reads_is_cut_off_and_costs_nobody_else(tmp_p
         deaf.sendall(call_bytes("stream/watch"))
         reader = await Stream.open(port.number, call_bytes("stream/watch"))
         await until(lambda: port.bench.pool.open_streams == 2)
-        engine = await port.bench.engines.open("ses_a", port.bench.doors.rules(port.bench.pool.capsules()[0]))
+        engine = await port.bench.engine("a")
         context = "x" * 100_000
         seen = b""
         for number in range(1, 1000):

@@ -95,7 +95,7 @@ async def test_b16_an_unrelated_change_leaves_socket_and_stream_alone(tmp_path: 
         await made.serve(first, made.want("b", manifest=Manifest("b", "2")))
         await made.serve(first)
         assert listener(made.port("a")) == before
-        engine = await made.engines.open("ses_a", made.doors.rules(first.capsule))
+        engine = await made.engine("a")
         await engine.cancel((await engine.send("{}", context_id=None, owner="test")).id)
         async with asyncio.timeout(10):
             await reader.readuntil(b"id: 1\nevent: status")
@@ -293,7 +293,7 @@ class Fragile:
     """Opens capsules like the real thing, except for one that it fails on, as a defect would."""
 
     def __init__(self, made: Bench, bad: str) -> None:
-        self.real = made.doors
+        self.real = made.fronts
         self.bad = bad
 
     async def open(self, capsule: Capsule) -> Served:
@@ -323,19 +323,29 @@ async def test_one_capsule_that_fails_never_stops_the_others(tmp_path: Path) -> 
         assert (await card(made.port("b")))["version"] == "1"
 
 
-async def test_a_change_of_what_all_have_in_common_reaches_open_listeners(tmp_path: Path) -> None:
-    """Heartbeats and limits of a reload hold for streams to come, on the same sockets."""
-    async with bench(tmp_path, heartbeat=100.0) as made:
-        await made.serve(made.want("a"))
+async def test_other_settings_are_swapped_in_on_the_same_socket(tmp_path: Path) -> None:
+    """Heartbeats and limits of a reload hold for streams to come."""
+    async with bench(tmp_path) as made:
+        await made.serve(made.want("a", heartbeat=100.0))
         before = listener(made.port("a"))
-        made.doors.heartbeat = 0.05
-        await made.pool.refresh()
+        await made.serve(made.want("a", heartbeat=0.05))
         reader, writer = await watch(made.port("a"))
         async with asyncio.timeout(10):
             await reader.readuntil(b":heartbeat")
         assert listener(made.port("a")) == before
         writer.close()
         await writer.wait_closed()
+
+
+async def test_another_range_holds_for_choices_to_come(tmp_path: Path) -> None:
+    """What is open stays where it is."""
+    async with bench(tmp_path, ports=(PORTS[0], PORTS[0] + 9)) as made:
+        await made.serve(made.want("a"))
+        port = made.port("a")
+        made.pool.ports = (PORTS[0] + 20, PORTS[0] + 29)
+        await made.serve(made.want("a"), made.want("b"))
+        assert made.port("a") == port
+        assert PORTS[0] + 20 <= made.port("b") <= PORTS[0] + 29
 
 
 @pytest.mark.parametrize("streams", [1, 100])
@@ -368,7 +378,7 @@ async def test_closing_does_not_wait_for_clients_that_do_not_read(tmp_path: Path
             sock.send(request_bytes("POST", "/", headers={"Content-Type": "application/json"}, body=body))
             deaf.append(sock)
         await until(lambda: made.pool.open_streams == 100)
-        engine = await made.engines.open("ses_a", made.doors.rules(wanted.capsule))
+        engine = await made.engine("a")
         for _ in range(60):
             await engine.cancel((await engine.send("{}", context_id="x" * 100_000, owner="test")).id)
         with capture_logs() as lines:

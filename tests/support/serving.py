@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sidecar.listeners.doors import CapsuleDoors
+from sidecar.daemon.fronts import Fronts
 from sidecar.listeners.pool import Pool
 from sidecar.model import Capsule, Manifest, Settings, Wanted
 from sidecar.ops.metrics import Metrics
 from sidecar.planes.routes import Planes
 from sidecar.store import Store
-from sidecar.tasks.engine import Engines
+from sidecar.tasks.engine import Engine, Engines
+from sidecar.tasks.model import Rules as TaskRules
 from sidecar.web.guards import Guards, Rules
 from sidecar.web.server import HttpLimits, Policy, RefusalLog
 
@@ -51,7 +52,8 @@ class Bench:
     pool: Pool
     facts: Facts
     metrics: Metrics
-    doors: CapsuleDoors
+    fronts: Fronts
+    defaults: dict[str, Any]
     engines: Engines
 
     def want(
@@ -71,11 +73,16 @@ class Bench:
             directory=directory,
             session_id=session or f"ses_{name}",
             manifest=manifest or Manifest(name, "1"),
-            settings=Settings(**settings),
+            settings=Settings(**{**self.defaults, **settings}),
             workspace=directory,
             changed_at=1_000_000_000.0,
         )
         return Wanted(capsule, port, source)
+
+    async def engine(self, name: str) -> Engine:
+        """Return the engine of a capsule that is served."""
+        capsule = next(c for c in self.pool.capsules() if c.id == name)
+        return await self.engines.open(capsule.session_id, TaskRules.of(capsule, max_live=100))
 
     def port(self, name: str) -> int:
         """Return the port that a capsule is bound to."""
@@ -106,16 +113,14 @@ async def bench(
     engines = Engines(store, keep_events=10_000, keep_tasks=3600.0)
     metrics = Metrics("test")
     facts = Facts()
-    doors = CapsuleDoors(
-        engines=engines, planes=planes, metrics=metrics, heartbeat=heartbeat, streams=streams, tasks=100
-    )
+    fronts = Fronts(engines=engines, metrics=metrics, planes=planes)
     policy = Policy(
         Guards(Rules("listen", advertised=("localhost",))),
         HttpLimits(**{"idle": 20.0, **limits}),
         RefusalLog(lines=1000),
     )
     pool = Pool(
-        doors=doors,
+        doors=fronts,
         planes=planes,
         facts=facts,
         policy=policy,
@@ -125,7 +130,7 @@ async def bench(
         first_retry=0.05,
     )
     try:
-        yield Bench(root, pool, facts, metrics, doors, engines)
+        yield Bench(root, pool, facts, metrics, fronts, {"heartbeat": heartbeat, "streams": streams}, engines)
     finally:
         await pool.aclose()
         await engines.aclose()
