@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Self
 
 MANIFEST_NAME: Final = "murmur.yaml"
 DEFAULT_MAX_BYTES: Final = 10 * 1024 * 1024
@@ -146,6 +147,77 @@ def served_planes(manifest: Manifest) -> tuple[str, ...]:
     return tuple(name for name, export in planes if export is not None)
 
 
+class Secret:
+    """A text that is shown to nobody: no form of printing, and no serializer, gets at it; `reveal` does.
+
+    No dataclass, since serializers open those. Equal where the texts are, so that a reload notices another one.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the text, for the one place that needs it."""
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return self._text == other._text if isinstance(other, Secret) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._text))
+
+    def __repr__(self) -> str:
+        return "Secret(hidden)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is not serialized")
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, _: object) -> Self:
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class InboxSettings:
+    """How workers take tasks from the inbox: `lease` in seconds, so many `attempts` before a task fails."""
+
+    lease: float = 30.0
+    attempts: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CommandSettings:
+    """The program that does a capsule's tasks, one process per task (design, Tasks).
+
+    `argv` is never empty; `{dir}` in it stands for the capsule's directory, everything else is as it stands.
+    `protocol` is `text` or `jsonl`. `timeout` is the seconds that a task may take, None for ever; `output` the most
+    bytes that it may say. `env` names the variables of the sidecar's own environment that are passed on.
+    """
+
+    argv: tuple[str, ...]
+    protocol: str = "text"
+    timeout: float | None = None
+    output: int = 16 * 1024 * 1024
+    env: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardSettings:
+    """The live door elsewhere that does a capsule's tasks: either its `url` or, found on this host, `discover`.
+
+    `token` is the Bearer token to send there. `planes` is `workspace`, or `forward` to pass plane reads through.
+    """
+
+    url: str | None = None
+    discover: bool = False
+    token: Secret | None = None
+    planes: str = "workspace"
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The effective configuration of one capsule: its own keys over the global ones.
@@ -155,6 +227,9 @@ class Settings:
     `port` is the configured one or None. `containment` None leaves the manifest's.
     `concurrency` counts running tasks, `tasks` is the most that may live, `streams` the most that may be open.
     `heartbeat` is the seconds between two comments on a stream.
+    `backend` is `inbox`, `command` or `forward`; `command` and `forward` are set where it is theirs.
+    `on_restart` is `fail` or `rerun`, for tasks that ran when the sidecar ended. `stop_grace` is the seconds that a
+    worker has to end in when the sidecar stops.
     """
 
     workspace: str = "."
@@ -171,6 +246,12 @@ class Settings:
     tasks: int = 1000
     streams: int = 2048
     heartbeat: float = 15.0
+    backend: str = "inbox"
+    inbox: InboxSettings = field(default_factory=InboxSettings)
+    command: CommandSettings | None = None
+    forward: ForwardSettings | None = None
+    on_restart: str = "fail"
+    stop_grace: float = 3.0
 
 
 @dataclass(frozen=True, slots=True)
