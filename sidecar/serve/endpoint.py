@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 from aiohttp import hdrs
 
 from sidecar.errors import RefusedError, refusal
+from sidecar.serve.pouring import pour
 from sidecar.serve.stream import EventStream
-from sidecar.web.answers import json_wire, wire
+from sidecar.web.answers import Streamed, json_wire, wire
 from sidecar.web.body import read_json_body
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Planes(Protocol):
         raw_target: str,
         header: Callable[[str], str | None],
         generation: int,
-    ) -> Answer:
+    ) -> Answer | Streamed:
         """Return the answer; raises RefusedError."""
 
 
@@ -147,7 +148,7 @@ class Endpoint:
         finally:
             self._streams.discard(stream)
 
-    async def _plane(self, request: web.BaseRequest, served: Served, path: str) -> Wire:
+    async def _plane(self, request: web.BaseRequest, served: Served, path: str) -> Wire | web.StreamResponse:
         plane = _plane_of(path)
         try:
             answer = await self._planes.answer(
@@ -157,7 +158,7 @@ class Endpoint:
             served.counters.plane(plane, error.refusal.code)
             raise
         served.counters.plane(plane, _OUTCOMES.get(answer.status, "other"))
-        return wire(answer)
+        return await pour(request, answer) if isinstance(answer, Streamed) else wire(answer)
 
 
 def _card(request: web.BaseRequest, served: Served) -> Wire:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import orjson
 
@@ -36,8 +36,31 @@ class Wire:
     body: bytes
 
 
-def wire(answer: Answer) -> Wire:
-    """Write an answer out, with its content length.
+class Body(Protocol):
+    """A body that is too big to hold, or shared: `length` bytes, handed out piece by piece as the client takes them."""
+
+    @property
+    def length(self) -> int:
+        """How many bytes there are in all."""
+
+    async def next(self) -> bytes:
+        """Return what comes next, empty at the end. Raises ConnectionError where the rest cannot be had as promised."""
+
+    def close(self) -> None:
+        """Let go of what it holds; may be called twice."""
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """An answer whose body comes in pieces; whoever has it must close the body."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: Body
+
+
+def wire(answer: Answer, *, length: int | None = None) -> Wire:
+    """Write an answer out, with its content length: that of its body, or the one given where the body comes apart.
 
     Raises ValueError where a header holds a control character (RFC 9110 section 5.5).
     """
@@ -47,7 +70,7 @@ def wire(answer: Answer) -> Wire:
             raise ValueError(f"control character in header {name!r}: {value!r}")
         lines.append(f"{name}: {value}")
     if answer.status not in _BODILESS:
-        lines.append(f"content-length: {len(answer.body)}")
+        lines.append(f"content-length: {len(answer.body) if length is None else length}")
     return Wire(answer.status, ("\r\n".join(lines) + "\r\n").encode(), answer.body)
 
 
