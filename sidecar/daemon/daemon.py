@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 FORCED: Final = 1
 """Exit status of a second signal."""
+CONNECTIONS_SHARE: Final = 0.75
+"""The part of the descriptors kept back from listeners that connections to capsules may take."""
 IDLE_TURN: Final = 5.0
 """Seconds after which the pipeline turns even where nothing happens."""
 
@@ -108,7 +110,9 @@ class Daemon:
             doors=self._fronts,
             planes=self._planes,
             facts=self._registry,
-            policy=Policy(guards=_guards(config), limits=limits_of(config)),
+            policy=Policy(
+                guards=_guards(config), limits=limits_of(config), most=int(budget.reserve * CONNECTIONS_SHARE)
+            ),
             ports=(config.listen.ports.first, config.listen.ports.last),
             most=budget.listeners,
             budget=config.limits.drain,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from sidecar.config.hosts import is_loopback
 from sidecar.desk.access import Access
 from sidecar.desk.endpoint import Desk
 from sidecar.errors import SidecarError
@@ -113,7 +112,7 @@ class FrontDesk:
 
 
 def _guards(config: Config) -> Guards:
-    return Guards(Rules("desk", hosts=config.desk.allowed_hosts))
+    return Guards(Rules("desk", hosts=config.desk.allowed_hosts, origins=config.listen.allowed_origins))
 
 
 def limits_of(config: Config) -> HttpLimits:
@@ -122,8 +121,3 @@ def limits_of(config: Config) -> HttpLimits:
     return HttpLimits(
         idle=limits.idle, body=limits.body, body_timeout=limits.body_timeout, connections=limits.connections
     )
-
-
-def beyond_loopback(host: str) -> bool:
-    """Whether other machines may reach a listener on this host."""
-    return not is_loopback(host)
