@@ -77,6 +77,13 @@ def build_parser() -> argparse.ArgumentParser:
     )
     _config_flags(run, state=True)
     run.add_argument(
+        "--command",
+        metavar="COMMAND",
+        dest="backend_command",  # `command` is the subcommand
+        help="a program that does the tasks of all capsules, split as a shell would: the message on its standard "
+        "input, the reply on its output",
+    )
+    run.add_argument(
         "--new-state", action="store_true", help="set a database aside that was found corrupt, and start anew"
     )
 

@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     from sidecar.ops import log
 
     environ = dict(os.environ)
-    flags = Flags(roots=tuple(arguments.root), state=arguments.state)
+    flags = Flags(roots=tuple(arguments.root), state=arguments.state, command=arguments.backend_command)
     read = partial(load, arguments.config, flags, environ, ephemeral=ephemeral_ports())
     seen = _identity(arguments.config or environ.get("SIDECAR_CONFIG"))
     config = read()

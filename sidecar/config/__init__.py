@@ -1,30 +1,25 @@
 """The configuration: `config.yaml`, environment and flags → `Config`. This is what other parts import."""
 
+from sidecar.config.backends import Auth, CapsuleConfig, Command, Forward, Inbox, OwnCommand
+from sidecar.config.blocks import Desk, Heartbeat, Limits, Listen, Log, Root, Tasks, Watch
 from sidecar.config.loading import Flags, build, ephemeral_ports, load
 from sidecar.config.quantities import PortRange
-from sidecar.config.schema import (
-    CapsuleConfig,
-    Config,
-    Desk,
-    Heartbeat,
-    Limits,
-    Listen,
-    Log,
-    Root,
-    Tasks,
-    Watch,
-    json_schema,
-)
+from sidecar.config.schema import Config, json_schema
 
 __all__ = [
+    "Auth",
     "CapsuleConfig",
+    "Command",
     "Config",
     "Desk",
     "Flags",
+    "Forward",
     "Heartbeat",
+    "Inbox",
     "Limits",
     "Listen",
     "Log",
+    "OwnCommand",
     "PortRange",
     "Root",
     "Tasks",

@@ -3,23 +3,29 @@
 A name is `SIDECAR_` and the path in capitals, joined by two underscores. Settings of one capsule are
 `SIDECAR_CAPSULES__<id>__<KEY>`: the id stands there as it is (capitals are taken for small letters), so that ids with
 `-`, `.` or `~` need a way of setting variables which allows such names, as container engines and `env` do. Lists
-and the roots are for the file and the flags. An empty variable counts as not set. Names without two underscores that
+and the roots are for the file and the flags. A secret is never the variable's text: `<PATH>__ENV` and `<PATH>__FILE`
+say where it is. An empty variable counts as not set. Names without two underscores that
 match no key are left alone: other programs use the prefix too.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_origin
+from enum import Enum, auto
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args, get_origin
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, PlainValidator
 
-from sidecar.config.schema import Block, CapsuleConfig, Keys
+from sidecar.config.backend_values import PARTS, secret
+from sidecar.config.backends import CapsuleConfig
+from sidecar.config.blocks import Block
+from sidecar.config.schema import Keys
 from sidecar.config.values import Given, one_or_more
 from sidecar.errors import Problem, Severity
 from sidecar.yamlfile import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pydantic.fields import FieldInfo
 
@@ -29,9 +35,26 @@ WHERE: Final = "environment"
 FLAGS: Final = "command line"
 OUTSIDE: Final = (WHERE, FLAGS)
 UNMATCHED: Final = "W-CFG-009"
+FLAG_FOR: Final = MappingProxyType({("roots",): "--root", ("command", "argv"): "--command"})
 
 KeyPath = tuple[str, ...]
 Path = tuple[str | int, ...]
+
+
+class Kind(Enum):
+    """What a variable can say of a key."""
+
+    SCALAR = auto()
+    LIST = auto()
+    SECRET = auto()
+    PART_OF_SECRET = auto()
+
+
+class Key(NamedTuple):
+    """A key of the configuration."""
+
+    path: KeyPath
+    kind: Kind
 
 
 class Overlay(NamedTuple):
@@ -44,8 +67,8 @@ class Overlay(NamedTuple):
 
 def read(environ: Mapping[str, str]) -> Overlay:
     """Return the values that the environment sets, and a warning for each name that looks meant but matches no key."""
-    known = {"__".join(path).upper(): (path, scalar) for path, scalar in _keys(Keys)}
-    own = {path[0].upper(): (path, scalar) for path, scalar in _keys(CapsuleConfig)}
+    known = {"__".join(key.path).upper(): key for key in _keys(Keys)}
+    own = {"__".join(key.path).upper(): key for key in _keys(CapsuleConfig)}
     values: dict[Path, Any] = {}
     names: dict[Path, str] = {}
     problems = []
@@ -54,34 +77,65 @@ def read(environ: Mapping[str, str]) -> Overlay:
         if not name.startswith(PREFIX) or not text or name == CONFIG:
             continue
         rest = name.removeprefix(PREFIX)
-        path, scalar = known.get(rest, ((), False))
         block, _, tail = rest.partition("__")
-        capsule_id, _, key = tail.rpartition("__")
-        if block == "CAPSULES" and capsule_id and key in own:
-            path, scalar = ("capsules", capsule_id.lower(), *own[key][0]), own[key][1]
-        if path and scalar:
-            values[path], names[path] = Given(text), name
-        elif path or "__" in rest:
-            near = nearest(rest, known)
-            message = f"matches no key, and is ignored{f'; did you mean {PREFIX}{near}?' if near else ''}"
-            if path:
-                message = f"is ignored: {'.'.join(path)} takes a list; set it in the file"
-                message += ", or use --root" if path == ("roots",) else ""
+        key = (_of_capsule(tail, own) if block == "CAPSULES" else None) or known.get(rest)
+        if key is not None and key.kind is Kind.SCALAR:
+            values[key.path], names[key.path] = Given(text), name
+        elif key is not None and key.kind is Kind.PART_OF_SECRET:
+            # the whole secret: where the file has it otherwise is not wanted beside this
+            *above, part = key.path
+            values.setdefault(tuple(above), {})[part] = Given(text)
+            names[tuple(above)] = name
+        elif key is not None or "__" in rest:
+            message = _matches_nothing(rest, known) if key is None else _ignored(key, name)
             problems.append(Problem(WHERE, 0, 0, UNMATCHED, name, message, Severity.WARNING))
     return Overlay(values, names, tuple(problems))
 
 
-def _keys(block: type[Block], above: KeyPath = ()) -> Iterator[tuple[KeyPath, bool]]:
-    """Yield the path of every key below a block, and whether it can be given as one text."""
+def _of_capsule(tail: str, own: Mapping[str, Key]) -> Key | None:
+    """Return the key of `<id>__<KEY>`. An id may hold double underscores, and so does the key of a block below."""
+    parts = tail.split("__")
+    for start in range(1, len(parts)):
+        key = own.get("__".join(parts[start:]))
+        if key is not None and (capsule_id := "__".join(parts[:start]).lower()):
+            return Key(("capsules", capsule_id, *key.path), key.kind)
+    return None
+
+
+def _matches_nothing(rest: str, known: Mapping[str, Key]) -> str:
+    near = nearest(rest, known)
+    return f"matches no key, and is ignored{f'; did you mean {PREFIX}{near}?' if near else ''}"
+
+
+def _ignored(key: Key, name: str) -> str:
+    dotted = ".".join(key.path)
+    if key.kind is Kind.SECRET:
+        parts = " or ".join(f"{name}__{part.upper()}" for part in PARTS)
+        return f"is ignored: {dotted} is a secret, which is said where to find: set {parts}"
+    flag = FLAG_FOR.get(key.path)
+    return f"is ignored: {dotted} takes a list; set it in the file" + (f", or use {flag}" if flag else "")
+
+
+def _keys(block: type[Block], above: KeyPath = ()) -> Iterator[Key]:
+    """Yield every key below a block."""
     for name, field in block.model_fields.items():
         path = (*above, field.alias or name)
         if isinstance(field.annotation, type) and issubclass(field.annotation, Block):
             yield from _keys(field.annotation, path)
+        elif _read_by(field, secret):
+            yield Key(path, Kind.SECRET)
+            yield from (Key((*path, part), Kind.PART_OF_SECRET) for part in PARTS)
         elif path != ("capsules",):
-            yield path, _scalar(field)
+            yield Key(path, Kind.LIST if _is_list(field) else Kind.SCALAR)
 
 
-def _scalar(field: FieldInfo) -> bool:
-    return get_origin(field.annotation) is not tuple or any(
-        isinstance(item, BeforeValidator) and item.func is one_or_more for item in field.metadata
+def _is_list(field: FieldInfo) -> bool:
+    """Whether a key takes a list, and no single text in its place."""
+    of_null = [get_origin(get_args(part)[0]) for part in get_args(field.annotation) if get_args(part)]
+    return tuple in (get_origin(field.annotation), *of_null) and not _read_by(field, one_or_more)
+
+
+def _read_by(field: FieldInfo, reader: Callable[..., object]) -> bool:
+    return any(
+        isinstance(item, BeforeValidator | PlainValidator) and item.func is reader for item in field.metadata
     )

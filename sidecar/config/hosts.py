@@ -17,6 +17,10 @@ USUAL_PORTS: Final = {"http": ":80", "https": ":443"}
 _LABEL: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
 _AUTHORITY: Final = re.compile(r"(?P<host>\[[^\[\]]*\]|[^:\[\]]*)(?::(?P<port>[0-9]{1,5}))?", re.ASCII)
 _ORIGIN: Final = re.compile(r"(?P<scheme>https?)://(?P<authority>[^/?#@\s]+)(?P<rest>[/?#].*)?", re.ASCII)
+_URL: Final = re.compile(
+    r"(?P<scheme>https?)://(?P<authority>[^/?#]*)(?P<rest>(?:[/?][!-~]*)?)", re.ASCII | re.IGNORECASE
+)
+_CREDENTIALS: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]*@", re.IGNORECASE)
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -105,3 +109,26 @@ def parse_origin(text: str) -> str:
         raise ValueError(f"{quoted(text)}: write the origin without a path, {start}")
     authority = parse_allowed(match["authority"])
     return f"{match['scheme']}://{authority.removesuffix(USUAL_PORTS[match['scheme']])}"
+
+
+def parse_url(text: str) -> str:
+    """Return a URL to connect to: http or https, with a host, without credentials and fragment.
+
+    Raises ValueError with what to write instead; where there are credentials it does not repeat them.
+    """
+    if _CREDENTIALS.match(text):
+        raise ValueError("must hold no credentials; take them out of the URL")
+    if "#" in text:
+        raise ValueError("must hold no fragment; leave out the # and what follows it")
+    match = _URL.fullmatch(text)
+    if match is None:
+        raise ValueError(
+            f"{quoted(text)} is no URL of http or https; write it like http://localhost:52222, "
+            "with anything but visible ASCII percent-encoded"
+        )
+    authority = match["authority"]
+    if not authority:
+        raise ValueError(f"{quoted(text)} names no host; write it like http://localhost:52222")
+    if not authority.startswith("[") and authority.count(":") > 1:
+        raise ValueError(f"{quoted(text)}: an IPv6 address stands in brackets, like http://[::1]:52222")
+    return f"{match['scheme'].lower()}://{parse_allowed(authority)}{match['rest']}"

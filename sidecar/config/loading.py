@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from sidecar.config import environment
+from sidecar.config.backend_checks import backend_findings, replaced_by_flag
 from sidecar.config.checks import findings
+from sidecar.config.effective import under_flag
 from sidecar.config.problems import Sources
 from sidecar.config.quantities import PortRange, parse_ports
 from sidecar.config.schema import DEFAULT_ROOT, Config, Keys
@@ -21,6 +23,7 @@ from sidecar.yamlfile import Document, YamlError, examine
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from sidecar.config.checks import Finding
     from sidecar.config.environment import Overlay
 
 UNREADABLE: Final = "E-CFG-001"
@@ -35,10 +38,14 @@ NOTHING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What the command line says over everything else. Relative paths start at the current directory."""
+    """What the command line says over everything else. Relative paths start at the current directory.
+
+    `command` is split as a shell would, and does the tasks of all capsules (text protocol).
+    """
 
     roots: tuple[str, ...] = ()
     state: str | None = None
+    command: str | None = None
 
 
 def load(
@@ -73,9 +80,10 @@ def build(
     cwd: str,
     ephemeral: PortRange | None = None,
 ) -> Config:
-    """Do what `load` does with a file's bytes (None: no file) in hand; looks at no file itself."""
+    """Do what `load` does with a file's bytes (None: no file) in hand; looks at no file but those of secrets."""
     source = None if file is None else os.path.normpath(os.path.join(cwd, file))  # noqa: PTH118 - likewise
-    bases = Bases(os.path.dirname(source) if source else cwd, cwd, environ.get("HOME"))  # noqa: PTH120 - likewise
+    directory = os.path.dirname(source) if source else cwd  # noqa: PTH120 - likewise
+    bases = Bases(directory, cwd, environ.get("HOME"), environ)
     document = None if data is None or file is None else _parse(data, file)
     over = _overlay(flags, environ)
     sources = Sources(file, document, over.names)
@@ -89,11 +97,16 @@ def build(
         raise _refusal(problems)
     merged.setdefault("roots", [{"path": DEFAULT_ROOT}])
     keys = Keys.model_validate(merged, context=bases, by_alias=True, by_name=False)
-    problems += [sources.problem(f.path, f.code, f.message) for f in findings(keys, ephemeral)]
+    found: list[Finding] = []
+    if flags.command is not None:
+        found += replaced_by_flag(keys)
+        keys = under_flag(keys)
+    found += [*findings(keys, ephemeral), *backend_findings(keys)]
+    problems += [sources.problem(f.path, f.code, f.message) for f in found]
     if _wrong(problems):
         raise _refusal(problems)
-    found = {name: getattr(keys, name) for name in Keys.model_fields}
-    return Config(**found, source=source, warnings=tuple(_in_order(problems)))
+    values = {name: getattr(keys, name) for name in Keys.model_fields}
+    return Config(**values, source=source, warnings=tuple(_in_order(problems)))
 
 
 def ephemeral_ports() -> PortRange | None:
@@ -141,6 +154,14 @@ def _overlay(flags: Flags, environ: Mapping[str, str]) -> Overlay:
         values["state",], names["state",] = Given(flags.state), "--state"
     if flags.roots:
         values["roots",], names["roots",] = [{"path": Given(root)} for root in flags.roots], "--root"
+    if flags.command is not None:
+        said: dict[tuple[str | int, ...], Any] = {
+            ("backend",): "command",
+            ("command", "argv"): Given(flags.command),
+            ("command", "protocol"): "text",
+        }
+        values |= said
+        names |= dict.fromkeys(said, "--command")
     return over._replace(values=values, names=names)
 
 

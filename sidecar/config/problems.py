@@ -11,6 +11,8 @@
 | `W-CFG-007` | the desk's port within the range of the capsules' ports |
 | `W-CFG-008` | reachable from other hosts without credentials |
 | `W-CFG-009` | a name in the environment that looks meant, but sets nothing |
+| `W-CFG-010` | a key about backends that nothing uses |
+| `W-CFG-011` | a secret that would be sent unencrypted |
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
+from sidecar.config.blocks import Block
 from sidecar.config.environment import FLAGS, WHERE
 from sidecar.config.quantities import quoted
-from sidecar.config.schema import Block, Keys
+from sidecar.config.schema import Keys
 from sidecar.config.values import NOT_ALLOWED, WRONG_TYPE
 from sidecar.errors import Problem, Severity
 from sidecar.yamlfile import dotted, nearest
@@ -54,8 +57,12 @@ class Sources:
         document = self._document
         if document is None:
             return
+        errors = tuple(errors)
+        secrets = {tuple(error["loc"]) for error in errors if error.get("ctx", {}).get("secret")}
         taken = {(p.line, p.column) for p in document.refused}
         for path, number in _integers(document.value) if document.odd_integers else ():
+            if any(path[: len(hidden)] == hidden for hidden in secrets):
+                continue  # it would be shown
             if not _PLAIN.fullmatch(spelt := shortened(document.source(path))):
                 plain = re.sub("^([-+]?)0+(?=[0-9])", r"\1", spelt)
                 write = plain if plain.isdecimal() else f'{number}, or quote it: "{spelt}"'

@@ -7,172 +7,27 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from sidecar.config import quantities
 from sidecar.config import values as v
+from sidecar.config.backends import Auth, CapsuleConfig, Command, Inbox
+from sidecar.config.blocks import Block, Desk, Heartbeat, Limits, Listen, Log, Root, Tasks, Watch, key
+from sidecar.config.effective import backend_of, command_of, forward_of, names_command
 from sidecar.errors import Problem
-from sidecar.model import Containment, Settings
+from sidecar.model import InboxSettings, Settings
 
 if TYPE_CHECKING:
     from pydantic_core import core_schema
 
 DEFAULT_ROOT: Final = "./capsules"
-_SAME: Final = object()
-
-
-def _key(default: object, description: str, *, written: object = _SAME, alias: str | None = None) -> Any:
-    """Make a key, like pydantic.Field; `written` is its default as it stands in a file, where that differs."""
-    extra: dict[str, Any] = {"default": default if written is _SAME else written}
-    return Field(default, description=description, alias=alias, json_schema_extra=extra)
-
-
-def _duration(written: str, description: str) -> Any:
-    return _key(quantities.parse_duration(written), description, written=written)
-
-
-def _size(written: str, description: str) -> Any:
-    return _key(quantities.parse_size(written), description, written=written)
-
-
-class Block(BaseModel):
-    """A block of keys: all optional, none unknown; left blank it is all defaults."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _blank(cls, data: object) -> object:
-        return {} if data is None else data
-
-
-class Root(Block):
-    """A directory in which capsules are looked for."""
-
-    path: v.Path = Field(description="A directory that holds capsule directories, or is one.")
-    workspace: v.Workspace = _key(
-        ".", "The capsule's workspace, relative to its directory; {id} and {session_id} may be used."
-    )
-    depth: v.Depth = _key(1, "Levels below the root in which capsules are looked for.")
-
-
-class Listen(Block):
-    """The capsules' own ports."""
-
-    hosts: v.Hosts = _key(
-        ("127.0.0.1",), "Host or address to listen on, or a list of them.", written="127.0.0.1", alias="host"
-    )
-    ports: v.Ports = _key(
-        quantities.PortRange(24000, 31999), "Ports to choose from, both ends included.", written="24000-31999"
-    )
-    advertise: v.AdvertisedHost = _key("localhost", "The host that cards name.")
-    internal_port: v.Flag = _key(
-        default=False,
-        description="Take the manifest's network.internal_port, the capsule's own runtime permitting.",
-    )
-    allowed_hosts: tuple[v.AllowedHost, ...] = _key(
-        (), "Further values of the Host header that are let in.", written=[]
-    )
-    allowed_origins: tuple[v.Origin, ...] = _key(
-        (), "Further values of the Origin header that are let in.", written=[]
-    )
-
-
-class Desk(Block):
-    """The one listener for the registry as a whole."""
-
-    host: v.Host = _key("127.0.0.1", "Host or address to listen on.")
-    port: v.PortOrAny = _key(7410, "Port to listen on; 0 takes a free one, and run.json says which.")
-    auth: Literal["token", "none"] = _key(
-        "token", "Who may use what is the operator's: token holders, or anyone."
-    )
-    metrics: Literal["open", "token"] = _key("open", "Who may read /metrics.")
-    allowed_hosts: tuple[v.AllowedHost, ...] = _key(
-        (), "Further values of the Host header that are let in.", written=[]
-    )
-
-
-class Watch(Block):
-    """How changes on disk are found."""
-
-    tick: v.SomeSeconds = _duration("2s", "Time between two looks at everything, whatever the hints say.")
-    settle: v.Seconds = _duration("40ms", "A file is read once it has been still for so long.")
-    grace: v.Seconds = _duration(
-        "2s", "A manifest that is gone is served for so long; it may be coming back."
-    )
-    force_tick: v.Flag = _key(default=False, description="No inotify, the tick alone.")
-
-
-class Tasks(Block):
-    """How many tasks run, and what is kept of them."""
-
-    concurrency: v.Count = _key(1, "Tasks that run at once, per capsule.")
-    keep_events: v.Count = _key(100_000, "Events kept for replay, per session.")
-    keep_tasks: v.Seconds = _duration("30d", "Ended tasks are kept for so long.")
-    forget: v.Seconds = _duration(
-        "24h", "Session, id, port and tasks of a capsule that is gone are kept for so long."
-    )
-
-
-class Log(Block):
-    """What is logged, and how."""
-
-    level: Literal["debug", "info", "warning", "error"] = _key(
-        "info", "The least important lines that are logged."
-    )
-    format: Literal["auto", "console", "json"] = _key(
-        "auto", "For people or for machines; auto: console on a terminal, JSON elsewhere."
-    )
-
-
-class Limits(Block):
-    """What a file or a client may cost. The last three are per capsule."""
-
-    manifest: v.FileSize = _size("128KiB", "Largest manifest.")
-    body: v.BodySize = _size("1MiB", "Largest request body.")
-    idle: v.SomeSeconds = _duration("75s", "A connection without a request is closed after so long.")
-    body_timeout: v.SomeSeconds = _duration("15s", "A request body must arrive within this time.")
-    drain: v.Seconds = _duration("8s", "Stopping takes at most so long.")
-    connections: v.Count = _key(2048, "Connections, per capsule.")
-    streams: v.Count = _key(2048, "Open streams, per capsule.")
-    tasks: v.Count = _key(1000, "Live tasks, waiting for input included, per capsule.")
-
-
-class Heartbeat(Block):
-    """How often an idle stream shows that it is alive."""
-
-    murmur: v.SomeSeconds = _duration("15s", "On the murmur door's streams.")
-
-
-class CapsuleConfig(Block):
-    """Settings of one capsule, by its id; null leaves the general one."""
-
-    path: v.Path | None = _key(
-        None, "Ties these settings to one directory; null: whatever directory has the id."
-    )
-    port: v.Port | None = _key(
-        None, "The port to listen on; null: the remembered one, or one of listen.ports."
-    )
-    card: Literal["full", "reference"] | None = _key(None, "What the card carries; null: as `card` says.")
-    workspace: v.Workspace | None = _key(None, "The workspace; null: as the root says.")
-    concurrency: v.Count | None = _key(None, "Tasks that run at once; null: as tasks.concurrency says.")
-    containment: Containment | None = _key(
-        None, "How strictly links are treated; null: as the manifest says."
-    )
-    cross_mounts: v.Flag = _key(
-        default=False, description="Whether planes may cross mount points below an export root."
-    )
-    input_modes: v.MediaTypes = _key(
-        ("text/plain",), "Media types of messages that the capsule understands.", written=["text/plain"]
-    )
-    disabled: v.Flag = _key(default=False, description="List the capsule, but do not serve it.")
-
-
+NOWHERE: Final = "."
+"""The workspace of a capsule that lies below no root."""
 NO_SETTINGS: Final = CapsuleConfig()
 
 
@@ -194,20 +49,28 @@ class Keys(Block):
         description="Where capsules are looked for.",
         json_schema_extra={"default": [{"path": DEFAULT_ROOT}], "minItems": 1},
     )
-    listen: Listen = _key(Listen(), "The capsules' own ports.", written={})
-    desk: Desk = _key(Desk(), "The one listener for the registry as a whole.", written={})
-    state: v.Path | None = _key(
+    listen: Listen = key(Listen(), "The capsules' own ports.", written={})
+    desk: Desk = key(Desk(), "The one listener for the registry as a whole.", written={})
+    state: v.Path | None = key(
         None,
         "The state directory; null: $STATE_DIRECTORY, else $XDG_STATE_HOME/sidecar, else ~/.local/state/sidecar.",
     )
-    watch: Watch = _key(Watch(), "How changes on disk are found.", written={})
-    card: Literal["full", "reference"] = _key(
+    watch: Watch = key(Watch(), "How changes on disk are found.", written={})
+    card: Literal["full", "reference"] = key(
         "full", "full: the reference's keys and the A2A ones; reference: the reference's alone."
     )
-    tasks: Tasks = _key(Tasks(), "How many tasks run, and what is kept of them.", written={})
-    log: Log = _key(Log(), "What is logged, and how.", written={})
-    limits: Limits = _key(Limits(), "What a file or a client may cost.", written={})
-    heartbeat: Heartbeat = _key(Heartbeat(), "How often an idle stream shows that it is alive.", written={})
+    backend: Literal["inbox", "command", "forward"] = key(
+        "inbox", "Who does the work of capsules that do not say so themselves."
+    )
+    inbox: Inbox = key(Inbox(), "How workers take tasks from the inbox.", written={})
+    command: Command = key(Command(), "The program that does the tasks under `backend: command`.", written={})
+    tasks: Tasks = key(Tasks(), "How many tasks run, and what is kept of them.", written={})
+    auth: Auth = key(
+        Auth(), "Credentials. A secret is never a literal: {env: NAME} or {file: PATH}.", written={}
+    )
+    log: Log = key(Log(), "What is logged, and how.", written={})
+    limits: Limits = key(Limits(), "What a file or a client may cost.", written={})
+    heartbeat: Heartbeat = key(Heartbeat(), "How often an idle stream shows that it is alive.", written={})
     capsules: Annotated[
         Mapping[v.CapsuleId, CapsuleConfig],
         BeforeValidator(lambda value: {} if value is None else value),
@@ -229,33 +92,69 @@ class Config(Keys):
     warnings: tuple[Problem, ...] = ()
 
     @cached_property
+    def untied_commands(self) -> frozenset[str]:
+        """The ids whose command `capsules.<id>` names without saying for which directory."""
+        return frozenset(
+            capsule_id
+            for capsule_id, own in self.capsules.items()
+            if own.path is None and not own.disabled and names_command(self.backend, own)
+        )
+
+    @cached_property
     def _root_of(self) -> Mapping[str, Root]:
         return {root.path: root for root in reversed(self.roots)}
+
+    @cached_property
+    def _general(self) -> Mapping[str, Settings]:
+        """What holds for the capsules without settings of their own, by workspace: one object for all of them."""
+        workspaces = {NOWHERE, *(root.workspace for root in self.roots)}
+        inbox = InboxSettings(self.inbox.lease, self.inbox.attempts)
+        return {
+            workspace: Settings(
+                workspace=workspace,
+                hosts=self.listen.hosts,
+                advertise=self.listen.advertise,
+                internal_port=self.listen.internal_port,
+                card=self.card,
+                concurrency=self.tasks.concurrency,
+                input_modes=NO_SETTINGS.input_modes,
+                tasks=self.limits.tasks,
+                streams=self.limits.streams,
+                heartbeat=self.heartbeat.murmur,
+                backend=self.backend,
+                inbox=inbox,
+                command=command_of(self.backend, self.command),
+                on_restart=self.tasks.on_restart,
+                stop_grace=self.limits.stop_grace,
+            )
+            for workspace in workspaces
+        }
 
     def settings_for(self, capsule_id: str, directory: str) -> Settings:
         """Return what holds for the capsule of this id in this directory (absolute path).
 
         The capsule's own keys win over the general ones. They are left aside where `capsules.<id>.path` names
-        another directory. The workspace is that of the innermost root that the directory lies in, or is.
+        another directory. The workspace is that of the innermost root that the directory lies in, or is. Capsules
+        without keys of their own share one object.
         """
+        general = self._general[self._workspace_at(directory)]
         own = self.capsules.get(capsule_id)
         if own is None or (own.path is not None and not _same(own.path, directory)):
-            own = NO_SETTINGS
-        return Settings(
-            workspace=own.workspace if own.workspace is not None else self._workspace_at(directory),
-            hosts=self.listen.hosts,
-            advertise=self.listen.advertise,
+            return general
+        backend = backend_of(self.backend, own)
+        return replace(
+            general,
+            workspace=own.workspace if own.workspace is not None else general.workspace,
             port=own.port,
-            internal_port=self.listen.internal_port,
-            card=own.card or self.card,
-            concurrency=own.concurrency if own.concurrency is not None else self.tasks.concurrency,
+            card=own.card or general.card,
+            concurrency=own.concurrency if own.concurrency is not None else general.concurrency,
             input_modes=own.input_modes,
             containment=own.containment,
             cross_mounts=own.cross_mounts,
             disabled=own.disabled,
-            tasks=self.limits.tasks,
-            streams=self.limits.streams,
-            heartbeat=self.heartbeat.murmur,
+            backend=backend,
+            command=command_of(backend, self.command, own.command),
+            forward=forward_of(own) if backend == "forward" else None,
         )
 
     def _workspace_at(self, directory: str) -> str:
@@ -263,7 +162,7 @@ class Config(Keys):
         while (root := self._root_of.get(at)) is None:
             above = os.path.dirname(at)  # noqa: PTH120 - text, kept as such
             if above == at:
-                return "."
+                return NOWHERE
             at = above
         return root.workspace
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os.path
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, PlainValidator, ValidationInfo, WithJsonSchema
@@ -20,7 +20,7 @@ from sidecar.config.quantities import LAST_PORT, PortRange, quoted
 from sidecar.yamlfile import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 WRONG_TYPE: Final = "wrong_type"
 NOT_ALLOWED: Final = "not_allowed"
@@ -45,11 +45,16 @@ class Given(str):
 
 @dataclass(frozen=True, slots=True)
 class Bases:
-    """Where relative paths start: those of the file, those of flags and environment; and what `~` means."""
+    """Where relative paths start: those of the file, those of flags and environment; and what `~` means.
+
+    `environ` is where secrets are looked up; `files` keeps what those in files are, or why they cannot be read.
+    """
 
     file: str
     outside: str
     home: str | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+    files: dict[str, bytes | str] = field(default_factory=dict)
 
 
 def wrong_type(expected: str, *, text: bool = False) -> PydanticCustomError:
@@ -211,7 +216,8 @@ def one_or_more(value: object) -> object:
     return value
 
 
-def _no_twins(values: tuple[str, ...]) -> tuple[str, ...]:
+def no_twins(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse a list that names something twice."""
     for index, value in enumerate(values):
         if value in values[:index]:
             raise not_allowed(f"names {value} twice")
@@ -255,7 +261,7 @@ Ports: TypeAlias = Annotated[PortRange, PlainValidator(port_range), _PORTS]
 Flag: TypeAlias = Annotated[bool, PlainValidator(flag), WithJsonSchema({"type": "boolean"})]
 Host: TypeAlias = Annotated[str, PlainValidator(text(hosts.parse_host, _NAMED)), WithJsonSchema(_SOME_TEXT)]
 Hosts: TypeAlias = Annotated[
-    tuple[Host, ...], BeforeValidator(one_or_more), AfterValidator(_filled), AfterValidator(_no_twins), _HOSTS
+    tuple[Host, ...], BeforeValidator(one_or_more), AfterValidator(_filled), AfterValidator(no_twins), _HOSTS
 ]
 AdvertisedHost: TypeAlias = Annotated[
     str, PlainValidator(text(hosts.parse_advertised, _NAMED)), WithJsonSchema(_SOME_TEXT)
@@ -275,5 +281,5 @@ MediaType: TypeAlias = Annotated[
     str, PlainValidator(text(_media_type, "a media type, such as text/plain")), WithJsonSchema(_SOME_TEXT)
 ]
 MediaTypes: TypeAlias = Annotated[
-    tuple[MediaType, ...], AfterValidator(_filled), AfterValidator(_no_twins), _MEDIA_TYPES
+    tuple[MediaType, ...], AfterValidator(_filled), AfterValidator(no_twins), _MEDIA_TYPES
 ]

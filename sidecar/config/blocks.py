@@ -1,0 +1,145 @@
+"""The blocks of the configuration file, with their defaults. Durations are seconds and sizes bytes here."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from sidecar.config import quantities
+from sidecar.config import values as v
+
+_SAME: Final = object()
+
+
+def key(default: object, description: str, *, written: object = _SAME, alias: str | None = None) -> Any:
+    """Make a key, like pydantic.Field; `written` is its default as it stands in a file, where that differs."""
+    extra: dict[str, Any] = {"default": default if written is _SAME else written}
+    return Field(default, description=description, alias=alias, json_schema_extra=extra)
+
+
+def duration(written: str, description: str) -> Any:
+    """Make a key whose default is a duration."""
+    return key(quantities.parse_duration(written), description, written=written)
+
+
+def size(written: str, description: str) -> Any:
+    """Make a key whose default is a size."""
+    return key(quantities.parse_size(written), description, written=written)
+
+
+class Block(BaseModel):
+    """A block of keys: all optional, none unknown; left blank it is all defaults."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        validate_by_name=True,
+        validate_by_alias=True,
+        hide_input_in_errors=True,
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _blank(cls, data: object) -> object:
+        return {} if data is None else data
+
+
+class Root(Block):
+    """A directory in which capsules are looked for."""
+
+    path: v.Path = Field(description="A directory that holds capsule directories, or is one.")
+    workspace: v.Workspace = key(
+        ".", "The capsule's workspace, relative to its directory; {id} and {session_id} may be used."
+    )
+    depth: v.Depth = key(1, "Levels below the root in which capsules are looked for.")
+
+
+class Listen(Block):
+    """The capsules' own ports."""
+
+    hosts: v.Hosts = key(
+        ("127.0.0.1",), "Host or address to listen on, or a list of them.", written="127.0.0.1", alias="host"
+    )
+    ports: v.Ports = key(
+        quantities.PortRange(24000, 31999), "Ports to choose from, both ends included.", written="24000-31999"
+    )
+    advertise: v.AdvertisedHost = key("localhost", "The host that cards name.")
+    internal_port: v.Flag = key(
+        default=False,
+        description="Take the manifest's network.internal_port, the capsule's own runtime permitting.",
+    )
+    allowed_hosts: tuple[v.AllowedHost, ...] = key(
+        (), "Further values of the Host header that are let in.", written=[]
+    )
+    allowed_origins: tuple[v.Origin, ...] = key(
+        (), "Further values of the Origin header that are let in.", written=[]
+    )
+
+
+class Desk(Block):
+    """The one listener for the registry as a whole."""
+
+    host: v.Host = key("127.0.0.1", "Host or address to listen on.")
+    port: v.PortOrAny = key(7410, "Port to listen on; 0 takes a free one, and run.json says which.")
+    auth: Literal["token", "none"] = key(
+        "token", "Who may use what is the operator's: token holders, or anyone."
+    )
+    metrics: Literal["open", "token"] = key("open", "Who may read /metrics.")
+    allowed_hosts: tuple[v.AllowedHost, ...] = key(
+        (), "Further values of the Host header that are let in.", written=[]
+    )
+
+
+class Watch(Block):
+    """How changes on disk are found."""
+
+    tick: v.SomeSeconds = duration("2s", "Time between two looks at everything, whatever the hints say.")
+    settle: v.Seconds = duration("40ms", "A file is read once it has been still for so long.")
+    grace: v.Seconds = duration("2s", "A manifest that is gone is served for so long; it may be coming back.")
+    force_tick: v.Flag = key(default=False, description="No inotify, the tick alone.")
+
+
+class Tasks(Block):
+    """How many tasks run, and what is kept of them."""
+
+    concurrency: v.Count = key(1, "Tasks that run at once, per capsule.")
+    on_restart: Literal["fail", "rerun"] = key(
+        "fail", "What becomes of the tasks that a command ran when the sidecar ended."
+    )
+    keep_events: v.Count = key(100_000, "Events kept for replay, per session.")
+    keep_tasks: v.Seconds = duration("30d", "Ended tasks are kept for so long.")
+    forget: v.Seconds = duration(
+        "24h", "Session, id, port and tasks of a capsule that is gone are kept for so long."
+    )
+
+
+class Log(Block):
+    """What is logged, and how."""
+
+    level: Literal["debug", "info", "warning", "error"] = key(
+        "info", "The least important lines that are logged."
+    )
+    format: Literal["auto", "console", "json"] = key(
+        "auto", "For people or for machines; auto: console on a terminal, JSON elsewhere."
+    )
+
+
+class Limits(Block):
+    """What a file or a client may cost. The last three are per capsule."""
+
+    manifest: v.FileSize = size("128KiB", "Largest manifest.")
+    body: v.BodySize = size("1MiB", "Largest request body.")
+    idle: v.SomeSeconds = duration("75s", "A connection without a request is closed after so long.")
+    body_timeout: v.SomeSeconds = duration("15s", "A request body must arrive within this time.")
+    drain: v.Seconds = duration("8s", "Stopping takes at most so long.")
+    stop_grace: v.Seconds = duration("3s", "Of that, a command has so long to end by itself.")
+    connections: v.Count = key(2048, "Connections, per capsule.")
+    streams: v.Count = key(2048, "Open streams, per capsule.")
+    tasks: v.Count = key(1000, "Live tasks, waiting for input included, per capsule.")
+
+
+class Heartbeat(Block):
+    """How often an idle stream shows that it is alive."""
+
+    murmur: v.SomeSeconds = duration("15s", "On the murmur door's streams.")
