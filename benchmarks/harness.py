@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 ROUNDS = 5
+ROUND_SECONDS = 1.0
 CONNECTIONS = 64
 PEER_ENVIRONMENT = Path(".venv-bench")
 PEER_PACKAGES = ("a2a-sdk[http-server]==1.3.0", "uvicorn")
@@ -74,15 +75,20 @@ def load(port: int, count: int, request: bytes, connections: int = CONNECTIONS) 
     return figures
 
 
-def compare(servers: Sequence[tuple[Server, bytes]], count: int, *, warm_up: int = 500) -> dict[str, Cost]:
-    """Measure the servers in turns, round by round, and return the medians by name."""
+def compare(servers: Sequence[tuple[Server, bytes]], *, warm_up: int = 300) -> dict[str, Cost]:
+    """Measure the servers in turns, round by round, and return the medians by name.
+
+    A round is as many requests as take a server about `ROUND_SECONDS`.
+    """
     rounds: dict[str, list[Cost]] = {server.name: [] for server, _ in servers}
+    counts = {}
     for server, request in servers:
-        load(server.port, warm_up, request)
+        figures = load(server.port, warm_up, request)
+        counts[server.name] = max(warm_up, int(ROUND_SECONDS * warm_up / figures["seconds"]))
     for _ in range(ROUNDS):
         for server, request in servers:
             before = family_cpu_seconds(server.pid)
-            figures = load(server.port, count, request)
+            figures = load(server.port, counts[server.name], request)
             spent = family_cpu_seconds(server.pid) - before
             rounds[server.name].append(
                 Cost(

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 CARD = "/.well-known/agent-card.json"
 DEEP = "  after_task: sleep\nexports:\n  files:\n    root: out/\n    mode: read-only\n"
-COUNT = 20_000
 
 
 @contextlib.contextmanager
@@ -76,7 +75,7 @@ def card() -> list[Row]:
             servers = [(ours, get(CARD)), (bare, get(CARD)), (peer, get(CARD))]
             if static is not None:
                 servers.append((static, get("/card.json")))
-            costs = compare(servers, COUNT)
+            costs = compare(servers)
     mine = costs["sidecar"]
     rows = [
         Row("GET card, CPU a request", mine.cpu, "µs", "bare web.Server", costs["bare"].cpu, most=1.15),
@@ -102,8 +101,7 @@ def tasks_get() -> list[Row]:
                     (ours, mine_request),
                     (bare, mine_request),
                     (peer, post(rpc("GetTask", {"id": other}), **VERSION)),
-                ],
-                COUNT,
+                ]
             )
     mine = costs["sidecar"]
     return [
@@ -168,7 +166,7 @@ def file() -> list[Row]:
             servers = [(ours, get(path)), (beneath, get("/")), (whole, get("/"))]
             if static is not None:
                 servers.append((static, get("/file.bin")))
-            costs = compare(servers, COUNT // 2)
+            costs = compare(servers)
     mine = costs["sidecar"]
     rows = [
         Row(
