@@ -100,17 +100,17 @@ def _of_file(name: str, bases: Bases) -> Secret:
 def _read(name: str) -> bytes | str:
     """Return the bytes of a file, or why it cannot be read. Waits for nobody, as it would where a pipe is named."""
     try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        with open(name, "rb", opener=_open) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return "it is no file"
+            found = file.read(LONGEST_SECRET + 1)
     except OSError as error:
         return str(error.strerror)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return "it is no file"
-        try:
-            found = file.read(LONGEST_SECRET + 1)
-        except OSError as error:  # pragma: no cover - a disk that fails
-            return str(error.strerror)
     return found if len(found) <= LONGEST_SECRET else f"it is longer than {LONGEST_SECRET} bytes"
+
+
+def _open(name: str, flags: int) -> int:
+    return os.open(name, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _sendable(found: str, where: str) -> Secret:

@@ -13,6 +13,7 @@
 | `W-CFG-009` | a name in the environment that looks meant, but sets nothing |
 | `W-CFG-010` | a key about backends that nothing uses |
 | `W-CFG-011` | a secret that would be sent unencrypted |
+| `E-CFG-012` | a command that is not tied to a directory where several carry the name (`sidecar check`) |
 """
 
 from __future__ import annotations

@@ -13,15 +13,18 @@ from sidecar.model import Capsule
 from sidecar.ops.uuid7 import new_id
 from sidecar.registry.checks import ExportCheck, check_exports, summary, workspace_of
 from sidecar.registry.ids import assign
+from sidecar.registry.namesakes import crowded
 from sidecar.watch.scan import Scanner
 
 if TYPE_CHECKING:
     from sidecar.config import Config
     from sidecar.manifest.load import Loaded
     from sidecar.model import Manifest
+    from sidecar.registry.sessions import Pair
     from sidecar.watch.values import Found, Snapshot
 
 UNREADABLE: Final = "E-MAN-001"
+NOT_TIED: Final = "E-CFG-012"
 EXAMPLE_SESSION: Final = "ses_"
 
 
@@ -39,6 +42,10 @@ def examine(config: Config) -> Report:
     loaded = [one.content for one in found if one.content is not None]
     for problems in check_exports(_checks(config, found), _guarded(config)):
         further += problems
+    further += [
+        Problem(config.source or "configuration", 0, 0, NOT_TIED, f"capsules.{capsule_id}.path", why)
+        for capsule_id, why in crowded(config.untied_commands, _ids(found))
+    ]
     return report(loaded, further)
 
 
@@ -65,7 +72,7 @@ def preview(config: Config, directory: str) -> Capsule:
 
 
 def _capsule(config: Config, found: Found[Loaded], served: Manifest) -> Capsule:
-    capsule_id = _ids([found])[found.directory]
+    capsule_id = _ids([found])[found.directory, served.name]
     settings = config.settings_for(capsule_id, found.directory)
     session_id = new_id(EXAMPLE_SESSION)
     workspace = workspace_of(
@@ -94,13 +101,13 @@ def _load(data: bytes, path: str, *, max_bytes: int) -> Loaded:
     return load(data, file=path, max_bytes=max_bytes)
 
 
-def _ids(found: list[Found[Loaded]]) -> dict[str, str]:
+def _ids(found: list[Found[Loaded]]) -> dict[Pair, str]:
     pairs = [(f.directory, f.content.manifest.name) for f in found if f.content and f.content.manifest]
-    return {directory: capsule_id for (directory, _), capsule_id in assign(pairs, frozenset()).items()}
+    return assign(pairs, frozenset())
 
 
 def _checks(config: Config, found: list[Found[Loaded]]) -> list[ExportCheck]:
-    ids = _ids(found)
+    ids = {directory: capsule_id for (directory, _), capsule_id in _ids(found).items()}
     checks = []
     for one in found:
         if one.directory in ids and one.content is not None:

@@ -262,7 +262,7 @@ class Registry:
         self.view.tried(place.directory)
 
     def _finish(self) -> None:
-        self._serving.finish(quiet=not self._started)
+        self._serving.finish(self._clock(), quiet=not self._started)
         failed = self._store_error is not None
         loose = self._memory.all_present() if failed else self._loose.values()
         self._loose = {s.pair: s for s in loose if self._memory.get(s.pair) is s and not self._is_held(s)}

@@ -10,6 +10,7 @@ import structlog
 from sidecar.model import LastError, Wanted
 from sidecar.registry import ports
 from sidecar.registry.candidates import capsule_of
+from sidecar.registry.namesakes import Namesakes
 from sidecar.registry.places import printable
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Serving:
         self._fixed: Counter[int] = Counter()
         self._fixed_before: frozenset[int] = frozenset()
         self._names: set[str] = set()
+        self._namesakes = Namesakes()
+        self._barred: frozenset[str] = frozenset()
         self._stale: set[str] = set()
         self._relist = False
         self._unused: AbstractSet[str] = frozenset()
@@ -52,6 +55,7 @@ class Serving:
         """Let go of a directory whose manifest has been gone for the grace."""
         self._end(place, reason="the manifest is gone")
         self._places.remove(place)
+        self._namesakes.drop(place.directory)
         self._relist = True
 
     def take(self, candidate: Candidate, at: float, *, back: bool) -> None:
@@ -85,6 +89,7 @@ class Serving:
         if place.held is None and (present := self._memory.present(place.directory)) is not None:
             place.held = present
             self._relist = True
+        self._namesakes.take(place)
 
     def list_as_artifact(self, place: Place) -> None:
         """List a place without serving it."""
@@ -93,6 +98,7 @@ class Serving:
         self._end(place, reason="the manifest describes an artifact")
         place.artifact = True
         place.held = place.good = None
+        self._namesakes.drop(place.directory)
         self._relist = True
         self._warn(place)
 
@@ -113,6 +119,8 @@ class Serving:
 
     def bound(self, place: Place, port: int) -> Mapping[str, int | None]:
         """Take note of the port that a place's listener has; return what is to be remembered, by directory."""
+        if place.directory in self._barred:
+            return {}  # the listener was opened before that was known, and is about to be closed
         place.port, place.trouble = port, None
         place.changed()
         changes = self._memory.ports.remember(place.directory, port)
@@ -128,11 +136,12 @@ class Serving:
             place.trouble = LastError(at, printable(reason))
         place.changed()
 
-    def finish(self, *, quiet: bool = False) -> None:
+    def finish(self, at: float, *, quiet: bool = False) -> None:
         """Bring everything in step that depends on more than one place, and write the lines of the log.
 
-        `quiet` is for the first look: what is there is no news then.
+        `quiet` is for the first look: what is there is no news then. `at` is now, in Unix seconds.
         """
+        self._bar(at)
         if self._relist:
             self._places.list_others(self._memory.ids)
             self._relist = False
@@ -156,6 +165,23 @@ class Serving:
         for key in sorted(unused - self._unused):
             self._log("warning", "settings_unused", key=f"capsules.{key}", config=self.config.source)
         self._unused = unused
+
+    def _bar(self, at: float) -> None:
+        """Serve no capsule whose command may be meant for another directory, and those again that were so before."""
+        barred = dict(self._namesakes.barred(self.config.untied_commands, self._memory.ids, self._places))
+        now = {place.directory for place in barred}
+        for directory in self._barred - now:
+            if (place := self._places.get(directory)) is not None:
+                place.trouble = None
+                place.changed()
+                self._stale.add(directory)
+        self._barred = frozenset(now)
+        for place, reason in barred.items():
+            if place.wanted is not None:
+                self._stale.add(place.directory)
+            if place.trouble is None or place.trouble.message != printable(reason):
+                self.unbound(place, reason, at)
+                self._say("warning", "capsule_unbound", place, port=None, reason=reason)
 
     def _stale_places(self) -> list[Place]:
         return [place for d in self._stale if (place := self._places.get(d)) is not None]
@@ -185,7 +211,7 @@ class Serving:
     def _refresh(self, place: Place) -> None:
         """Have a place want what it should: its capsule, on the port that is due."""
         capsule = place.capsule
-        if capsule is None or capsule.settings.disabled:
+        if capsule is None or capsule.settings.disabled or place.directory in self._barred:
             place.wanted = None
             return
         remembered = self._memory.ports.port_of(place.directory)

@@ -9,6 +9,7 @@ import pytest
 
 from sidecar import config
 from sidecar.errors import InputError
+from sidecar.model import Secret
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -101,3 +102,41 @@ def test_the_kernel_says_which_ports_are_its_own() -> None:
     """B25: the range comes from the running kernel, which the caller hands in."""
     found = config.ephemeral_ports()
     assert found is None or 1 <= found.first <= found.last <= 65535
+
+
+def test_a_secret_is_read_from_its_file_at_each_load(tmp_path: Path) -> None:
+    """Relative to the configuration; another text is another configuration."""
+    (tmp_path / "c.yaml").write_text("auth: {worker_token: {file: secrets/token}}")
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "token").write_text("one\n")
+    before = config.load(str(tmp_path / "c.yaml"), config.Flags(), {})
+    assert before.auth.worker_token == Secret("one")
+    assert before == config.load(str(tmp_path / "c.yaml"), config.Flags(), {})
+    (tmp_path / "secrets" / "token").write_text("two\n")
+    assert before != config.load(str(tmp_path / "c.yaml"), config.Flags(), {})
+    environ = {"SIDECAR_AUTH__WORKER_TOKEN__FILE": "token"}
+    (tmp_path / "token").write_text("three")
+    found = config.load(str(tmp_path / "c.yaml"), config.Flags(), environ, cwd=str(tmp_path))
+    assert found.auth.worker_token == Secret("three")
+
+
+def test_a_secret_whose_file_cannot_be_read_is_said_with_its_place(tmp_path: Path) -> None:
+    """Nothing of it is shown, and nobody is waited for."""
+    file, token = tmp_path / "c.yaml", tmp_path / "token"
+    file.write_text("auth:\n  worker_token: {file: token}\n")
+    place = f"{file}:2:17: E-CFG-004 auth.worker_token: {token}"
+    assert refused(str(file)) == f"{place} cannot be read: No such file or directory"
+    token.mkdir()
+    assert refused(str(file)) == f"{place} cannot be read: Is a directory"
+    token.rmdir()
+    os.mkfifo(token)
+    assert refused(str(file)) == f"{place} cannot be read: it is no file"
+    token.unlink()
+    token.write_bytes(b"")
+    assert refused(str(file)) == f"{place} is empty"
+    token.write_bytes(b"hunter2\xff")
+    assert refused(str(file)) == f"{place} is not UTF-8 text"
+    token.write_bytes(b"x" * (64 * 1024 + 1))
+    assert refused(str(file)) == f"{place} cannot be read: it is longer than 65536 bytes"
+    token.write_bytes(b"hunter2\nhunter3\n")
+    assert refused(str(file)) == f"{place} holds more than one word of visible ASCII, which no token does"
