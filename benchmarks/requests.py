@@ -123,9 +123,7 @@ def message_send() -> list[Row]:
         answer = call(ours.port, SEND)
         with baseline("bare", "parse", json.dumps(answer)) as bare:
             costs = compare(
-                [(ours, post(SEND)), (bare, post(SEND)), (peer, post(PEER_SEND, **VERSION))],
-                8_000,
-                warm_up=200,
+                [(ours, post(SEND)), (bare, post(SEND)), (peer, post(PEER_SEND, **VERSION))], warm_up=200
             )
         with contextlib.closing(sqlite3.connect(spawned.state / "sidecar.db")) as database:
             kept = database.execute("SELECT count(*) FROM tasks").fetchone()[0]
