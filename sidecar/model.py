@@ -296,62 +296,6 @@ class Wanted:
     port_from: str | None = None
 
 
-class TaskState(StrEnum):
-    """Where a task stands. The last four are final (murmur reference, Tasks)."""
-
-    SUBMITTED = "submitted"
-    WORKING = "working"
-    INPUT_REQUIRED = "input-required"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    REJECTED = "rejected"
-    CANCELED = "canceled"
-
-    @property
-    def terminal(self) -> bool:
-        """Whether nothing can follow."""
-        return self in TERMINAL
-
-
-TERMINAL: Final = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One task as it stands.
-
-    `status` is the text of its last status, `output` the reply of a completed task or the prompt of a waiting one.
-    `owner` is the caller it belongs to. Times are Unix seconds; `ended_at` is None while it lives.
-    """
-
-    id: str
-    context_id: str
-    owner: str
-    state: TaskState
-    created_at: float
-    status: str | None = None
-    output: str | None = None
-    ended_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One status of a task as the log keeps it, in no dialect.
-
-    `seq` counts all events of the session from 1; `frame` is the murmur id, from 1 over the numbered ones.
-    `output` is the reply where `state` is completed. `at` is Unix seconds.
-    """
-
-    seq: int
-    frame: int
-    task_id: str
-    context_id: str
-    state: TaskState
-    status: str
-    output: str | None
-    at: float
-
-
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A whole HTTP answer as a value; the content length is added when it is sent."""

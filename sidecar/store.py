@@ -63,14 +63,27 @@ SCHEMA: Final = (
         output TEXT,                  -- the reply of a completed task, the prompt of a waiting one
         request TEXT NOT NULL,        -- the message that started it, JSON
         created_at REAL NOT NULL,
-        ended_at REAL                 -- NULL while it lives
+        ended_at REAL,                -- NULL while it lives
+        waiting_since REAL,           -- NULL unless it waits for input
+        turn INTEGER NOT NULL DEFAULT 0,     -- 0 until it starts
+        attempt INTEGER NOT NULL DEFAULT 0,
+        began INTEGER NOT NULL DEFAULT 0,    -- seq of the event that its turn began with
+        spoken TEXT,                  -- text of its turn that the events kept do not hold any more
+        note TEXT                     -- its backend's own
     )""",
     "CREATE INDEX tasks_by_end ON tasks (session_id, ended_at)",
+    """CREATE TABLE inputs (
+        task_id TEXT NOT NULL,
+        seq INTEGER NOT NULL,         -- of the event that says that it came
+        message TEXT NOT NULL,        -- JSON; the first message of a task is its request
+        PRIMARY KEY (task_id, seq)
+    ) WITHOUT ROWID""",
     """CREATE TABLE events (
         session_id TEXT NOT NULL,
         seq INTEGER NOT NULL,         -- dense from 1 over all events of the session
         frame INTEGER,                -- the murmur id: dense from 1 over the events that its streams number
         task_id TEXT NOT NULL,
+        context_id TEXT NOT NULL,
         kind TEXT NOT NULL,
         data TEXT NOT NULL,           -- JSON, in no dialect
         at REAL NOT NULL,

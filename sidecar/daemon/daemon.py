@@ -26,7 +26,7 @@ from sidecar.ops.metrics import Gauges, Metrics
 from sidecar.ops.notify import Notifier, watchdog_interval
 from sidecar.planes.routes import Planes
 from sidecar.registry.registry import Registry
-from sidecar.tasks.engine import Engines
+from sidecar.tasks.engines import Engines
 from sidecar.watch.source import Source
 from sidecar.web.guards import Guards, Rules
 from sidecar.web.server import Policy

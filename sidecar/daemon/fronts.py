@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from sidecar.model import Capsule
     from sidecar.ops.metrics import Metrics
     from sidecar.planes.routes import Planes
-    from sidecar.tasks.engine import Engine, Engines
+    from sidecar.tasks.engine import Engine
+    from sidecar.tasks.engines import Engines
 
 
 class Fronts:

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from sidecar.dialects import jsonrpc, murmur, sse
 from sidecar.dialects.jsonrpc import RpcError
 from sidecar.errors import RefusedError, StoreError, refusal
-from sidecar.model import TaskAcceptance, TaskState, served_methods
+from sidecar.events import TaskState
+from sidecar.model import TaskAcceptance, served_methods
+from sidecar.tasks.model import Input
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from sidecar.dialects.jsonrpc import Request
-    from sidecar.model import Capsule, Task
+    from sidecar.events import Task
+    from sidecar.model import Capsule
     from sidecar.tasks.engine import Engine
     from sidecar.tasks.feed import Frame, Subscription
 
@@ -123,6 +126,12 @@ def _message_of(params: Mapping[str, Any]) -> murmur.Message:
         raise RpcError(jsonrpc.INVALID_PARAMS, f"Invalid params: {error}") from None
 
 
+def _found(task: Task | None) -> Task:
+    if task is None:
+        raise RpcError(jsonrpc.TASK_NOT_FOUND, "Task not found")
+    return task
+
+
 def _served(handlers: Mapping[str, Handler]) -> Mapping[TaskAcceptance, Mapping[str, Handler]]:
     """Return what dispatches under each acceptance, from the table that the card is derived from.
 
@@ -176,7 +185,10 @@ class MurmurDoor:
 
     async def _send(self, request: Request, _: int | None) -> bytes:
         message = _message_of(jsonrpc.params_of(request))
-        task = await self._engine.send(message.json, context_id=message.context_id, owner=OPERATOR)
+        given = Input(message.text, message.json)
+        task = await self._engine.deliver(given)
+        if task is None:
+            task = await self._engine.send(given, context_id=message.context_id, owner=OPERATOR)
         self._note(request.method, "rejected" if task.state is TaskState.REJECTED else "ok")
         return jsonrpc.result(request.id, murmur.task_object(task))
 
@@ -185,7 +197,8 @@ class MurmurDoor:
         stream = await self._open(after)
         try:
             message = _message_of(params)
-            task = await self._engine.send(message.json, context_id=message.context_id, owner=OPERATOR)
+            given = Input(message.text, message.json)
+            task = await self._engine.send(given, context_id=message.context_id, owner=OPERATOR)
         except RpcError as error:
             self._note(request.method, str(error.code))
             stream.finish_with(murmur.error_frame(error.message))
@@ -212,19 +225,21 @@ class MurmurDoor:
 
     async def _get(self, request: Request, _: int | None) -> bytes:
         task_id = jsonrpc.params_of(request).get("id")
-        return self._task(request, await self._engine.get(task_id if type(task_id) is str else None))
+        task = await self._engine.get(task_id if type(task_id) is str else None)
+        return self._result(request, murmur.task_object(_found(task)))
 
     async def _cancel(self, request: Request, _: int | None) -> bytes:
         task_id = jsonrpc.params_of(request).get("id")
         if type(task_id) is not str:
             raise RpcError(jsonrpc.INVALID_PARAMS, "Invalid params: id must be the id of a task")
-        return self._task(request, await self._engine.cancel(task_id))
+        task = _found(await self._engine.cancel(task_id))
+        return self._result(request, murmur.canceled_object(task, self._engine.residue(task_id)))
 
     async def _stop(self, request: Request, _: int | None) -> bytes:
         jsonrpc.params_of(request)
         canceled = await self._engine.stop()
-        self._note(request.method, "ok")
-        return jsonrpc.result(request.id, murmur.stopped(self._session_id, (task.id for task in canceled)))
+        ids = (task.id for task in canceled)
+        return self._result(request, murmur.stopped(self._session_id, ids, self._engine.residue()))
 
     async def _open(self, after: int | None, first: bytes = b"") -> FrameStream:
         await self._engine.load()
@@ -234,11 +249,9 @@ class MurmurDoor:
         subscription = self._engine.feed.subscribe(murmur.event_frame, after)
         return FrameStream(subscription, heartbeat=self._heartbeat, first=first)
 
-    def _task(self, request: Request, task: Task | None) -> bytes:
-        if task is None:
-            raise RpcError(jsonrpc.TASK_NOT_FOUND, "Task not found")
+    def _result(self, request: Request, result: dict[str, Any]) -> bytes:
         self._note(request.method, "ok")
-        return jsonrpc.result(request.id, murmur.task_object(task))
+        return jsonrpc.result(request.id, result)
 
     def _error(self, request: Request, code: int, message: str) -> bytes:
         self._note(request.method, str(code))

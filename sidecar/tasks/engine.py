@@ -6,29 +6,24 @@ import asyncio
 import time
 from collections import OrderedDict
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sidecar.errors import StoreError
-from sidecar.model import Task, TaskState
+from sidecar.events import Task, TaskState
 from sidecar.ops.uuid7 import Uuid7
-from sidecar.tasks import model, trim
-from sidecar.tasks.feed import Feed
-from sidecar.tasks.log import Log, sessions
-from sidecar.tasks.model import Rules, State
+from sidecar.tasks import machine
+from sidecar.tasks.ledger import Ledger
+from sidecar.tasks.orders import Claim, Hands, Orders
+from sidecar.tasks.timeouts import RETRY, Timeouts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
-    from sidecar.store import Store
-    from sidecar.tasks.model import Change
+    from sidecar.tasks.feed import Feed
+    from sidecar.tasks.log import Log
+    from sidecar.tasks.model import Change, Input, Rules, State
+    from sidecar.tasks.said import Said
 
-    Waiters = list[asyncio.Future[None]]
-
-__all__ = ["Engine", "Engines", "Rules"]
-
-TRIM_PERIOD: Final = 60.0
-"""Seconds between two looks for what the log keeps no longer."""
 REMEMBERED: Final = 32
 """Ended tasks of a session that are answered without asking the database."""
 REMEMBERED_OUTPUT: Final = 4096
@@ -36,35 +31,35 @@ REMEMBERED_OUTPUT: Final = 4096
 
 
 class Engine:
-    """The tasks of one session.
-
-    What it decides is applied to its state at once and committed in order; callers and streams hear of it after the
-    commit. When a commit fails, the state is worth nothing: it is read anew from the log before the next decision.
-    """
+    """The tasks of one session: one side for doors, one for the backend that does the work."""
 
     def __init__(self, session_id: str, log: Log, rules: Rules, state: State | None) -> None:
         """Make the engine of a session; `state` None means that it is in the log and is read at first use."""
         self.session_id = session_id
-        self.feed = Feed(partial(log.page, session_id))
         self._log = log
         self._rules = rules
-        self._state = State() if state is None else state
-        self._stale = state is None
-        self._closed = False
-        self._loading = asyncio.Lock()
-        self._uncommitted: dict[str, tuple[Task, Waiters]] = {}
+        self._ledger = Ledger(session_id, log, state, self._landed)
+        self._hands = Hands()
+        self._residue: dict[str, str] = {}
         self._ended: OrderedDict[str, Task] = OrderedDict()
         self._ids = Uuid7()
+        self._rest_until = 0.0
+        self._timeouts = Timeouts(self._ledger, rules.input_timeout)
+
+    @property
+    def feed(self) -> Feed:
+        """The streams of the session."""
+        return self._ledger.feed
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._closed
+        return self._ledger.closed
 
     @property
     def generation(self) -> int:
         """Tasks that ran and reached a final state since the session began."""
-        return self._state.generation
+        return self._ledger.state.generation
 
     @property
     def open_streams(self) -> int:
@@ -73,28 +68,26 @@ class Engine:
 
     def counts(self) -> dict[str, int]:
         """Return the number of live tasks by state."""
-        return {state.value: count for state, count in self._state.counts.items() if count}
+        return {state.value: count for state, count in self._ledger.state.counts.items() if count}
 
     def reconfigure(self, rules: Rules) -> None:
-        """Take other rules for the tasks to come; those that were taken stay."""
+        """Take other rules for the tasks to come, and another time limit for input; tasks that were taken stay."""
         self._rules = rules
+        self._timeouts.reconfigure(rules.input_timeout)
+        self._hands.bell.ring()
 
     async def load(self) -> None:
         """Read the state from the log if it is not the committed one. Raises StoreError."""
-        if self._closed:
-            raise StoreError("this capsule is being closed")
-        while self._stale:
-            async with self._loading:
-                if self._stale:
-                    await self._settled()
-                    self._state = await self._log.load(self.session_id)
-                    await self._show_up_to(self._state.frame)
-                    self._stale = False
+        if self._ledger.stale or self.closed:
+            await self._ledger.load()
+            self._timeouts.mind()
 
-    async def send(self, request: str, *, context_id: str | None, owner: str) -> Task:
+    # for doors
+
+    async def send(self, given: Input, *, context_id: str | None, owner: str) -> Task:
         """Take a task, durably, and return it; without room return it `rejected`, and keep nothing of it.
 
-        `request` is the message as JSON. Without a context it gets one of its own. Raises StoreError.
+        Without a context it gets one of its own. Raises StoreError.
         """
         await self.load()
         new = self._ids()
@@ -105,25 +98,36 @@ class Engine:
             state=TaskState.SUBMITTED,
             created_at=time.time(),
         )
-        if not model.has_room(self._state, self._rules):
-            return model.rejected(task)
-        await self._commit(model.submit(self._state, task, request))
+        if not machine.has_room(self._state, self._rules):
+            return machine.rejected(task)
+        await self._ledger.commit(machine.submit(self._state, task, given))
         return task
+
+    async def deliver(self, given: Input, *, task_id: str | None = None) -> Task | None:
+        """Deliver input to a task that waits for it, without an id to the one that has waited longest.
+
+        Return the task as it goes on, None if it does not wait or none does. Raises StoreError.
+        """
+        await self.load()
+        waiting = self._state.waiting
+        if task_id is None:
+            task_id = next(iter(waiting), None)
+        if task_id is None or task_id not in waiting:
+            return None
+        change = machine.deliver(self._state, self._state.live[task_id], given, time.time())
+        await self._ledger.commit(change)
+        return change.updates[0]
 
     async def get(self, task_id: str | None = None) -> Task | None:
         """Return a task as it is committed; without an id the active or else the last one. Raises StoreError."""
         await self.load()
         if task_id is None and (task_id := self._state.current()) is None:
             return None
-        while (uncommitted := self._uncommitted.get(task_id)) is not None:
-            task, waiters = uncommitted
-            try:
-                await _landing(waiters)
-            except StoreError:
-                await self.load()
-            else:
-                return task
-        known = self._state.live.get(task_id) or self._ended.get(task_id)
+        try:
+            task = await self._ledger.uncommitted(task_id)
+        except StoreError:
+            return await self.get(task_id)
+        known = task or self._state.live.get(task_id) or self._ended.get(task_id)
         return known or await self._log.find(self.session_id, task_id)
 
     async def cancel(self, task_id: str) -> Task | None:
@@ -132,151 +136,192 @@ class Engine:
         task = self._state.live.get(task_id)
         if task is None:
             return await self.get(task_id)
-        (canceled,) = await self._cancel((task,))
-        return canceled
+        change = machine.cancel(self._state, (task,), time.time())
+        await self._ledger.commit(change)
+        return change.updates[0]
 
     async def stop(self) -> tuple[Task, ...]:
         """Cancel every live task, all of them or none, and return those. Raises StoreError."""
         await self.load()
-        return await self._cancel(tuple(self._state.live.values()))
+        change = machine.cancel(self._state, self._state.live.values(), time.time())
+        if change.updates:
+            await self._ledger.commit(change)
+        return change.updates
+
+    def residue(self, task_id: str | None = None) -> tuple[str, ...]:
+        """Return what still runs of an ended task, without an id of any."""
+        if task_id is None:
+            return tuple(self._residue.values())
+        return (self._residue[task_id],) if task_id in self._residue else ()
+
+    # for backends
+
+    async def ready(self) -> bool:
+        """Return True once the log could be read, however long that takes; False once the engine is closed."""
+        while not self.closed:
+            with suppress(StoreError):
+                await self.load()
+                return True
+            await self._hands.bell.wait(RETRY)
+        return False
+
+    def interrupted(self) -> tuple[Task, ...]:
+        """Return the tasks that started, live, and are in nobody's hands: after `ready`, those of before a restart.
+
+        A backend decides at its start what becomes of each: `release` hands it out again or fails it, `resume` takes
+        it up as it stands. One that waits for input may be left: it is handed out again when that comes.
+        """
+        live = self._state.live
+        return tuple(live[task_id] for task_id in self._state.turns if task_id not in self._hands)
+
+    async def claimable(self) -> bool:
+        """Return True as soon as `claim` may give something; False once the engine is closed."""
+        while await self.ready():
+            rest = self._rest_until - time.monotonic()
+            if rest <= 0 and self._next() is not None:
+                return True
+            await self._hands.bell.wait(rest if rest > 0 else None)
+        return False
+
+    async def claim(self) -> Claim | None:
+        """Hand out the oldest task that was given back or, while a slot is free, that was submitted.
+
+        It is `working` and in a new turn then, which is committed. None when there is nothing to hand out, or the
+        database refuses it; `claimable` rests for a while after that. Each claim ends with the task, or in `release`.
+        """
+        task_id = None
+        try:
+            await self.load()
+            if (task := self._next()) is None:
+                return None
+            task_id = task.id
+            attempt = self._hands.take(task_id)
+            change = machine.hand_out(self._state, task, time.time(), attempt=attempt)
+            await self._ledger.commit(change)
+            inputs = await self._log.inputs(task_id)
+        except StoreError:
+            self._rest_until = time.monotonic() + RETRY
+            if task_id is not None:
+                self._hands.give_back(task_id, attempt=False)
+            return None
+        except asyncio.CancelledError:
+            if task_id is not None:
+                self._hands.give_back(task_id, attempt=False)
+            raise
+        return Claim(change.updates[0], inputs, change.updates[0].attempt)
+
+    async def resume(self, task_id: str) -> Claim | None:
+        """Take up a task that started, in the turn it is in: its worker lives on elsewhere. Raises StoreError.
+
+        None if it is over, or has not started.
+        """
+        await self.load()
+        inputs = await self._log.inputs(task_id)
+        if task_id not in self._state.turns:
+            return None
+        self._hands.orders(task_id)
+        task = self._state.live[task_id]
+        return Claim(task, inputs, task.attempt)
+
+    async def report(self, task_id: str, said: Sequence[Said], *, note: str | None = None) -> Task:
+        """Take in what a worker said of its task, as one change, and return the task as it is then.
+
+        What follows a final line, or comes for a task that is over, is ignored; so is what is said of a task that
+        has not started. `note` is kept with the task until it ends: for the backend to find after a restart
+        (`Task.note`). A task that is kept no longer comes back `canceled`. Raises StoreError: nothing of it was
+        taken, and it may be said again; NotSaidError for what no JSON can hold.
+        """
+        await self.load()
+        task = self._state.live.get(task_id)
+        if task is None or task_id not in self._state.turns:
+            found = await self.get(task_id)
+            return found or Task(task_id, "", "", TaskState.CANCELED, 0.0)
+        change = machine.report(self._state, task, said, time.time(), rules=self._rules, note=note)
+        if change.updates or change.events:
+            await self._ledger.commit(change)
+        return change.updates[-1] if change.updates else task
+
+    def orders(self, task_id: str) -> Orders:
+        """Return what the worker of a claimed or resumed task must hear; that of any other one is over."""
+        return self._hands.held(task_id) or _orders_of_none(over=not self.closed)
+
+    async def release(self, task_id: str, *, failed: str | None = None) -> None:
+        """Say that a task's worker is gone: it is handed out again or, with `failed`, fails with that message.
+
+        A task that waits for input keeps its place, and is handed out again when that comes. Raises StoreError where
+        it could not fail; it may be tried again.
+        """
+        if failed is not None:
+            await self.load()
+            if (task := self._state.live.get(task_id)) is not None:
+                change = machine.end(self._state, (task,), TaskState.FAILED, failed, time.time())
+                await self._ledger.commit(change)
+            return
+        task = self._state.live.get(task_id)
+        if task is None or task.state is TaskState.INPUT_REQUIRED:
+            self._hands.drop(task_id)
+        else:
+            self._hands.give_back(task_id, attempt=True)
+
+    def leave(self, task_id: str, what: str | None) -> None:
+        """Say what still runs of an ended task, for people; None when it is gone."""
+        if what is None:
+            self._residue.pop(task_id, None)
+        else:
+            self._residue[task_id] = what
+
+    def let_go(self) -> None:
+        """Say that the backend is gone, with every worker: what it held is `interrupted` for the next one."""
+        self._hands.let_go()
 
     async def close(self) -> None:
         """Decide nothing more, end the streams with their closing frame, and wait for what is under way."""
-        self._closed = True
+        self._ledger.closed = True
         self.feed.end()
-        await self._settled()
+        self._hands.let_go()
+        await self._timeouts.aclose()
+        await self._ledger.settled()
 
-    async def _show_up_to(self, frame: int) -> None:
-        """Publish what is in the log though its commit seemed to fail; a new engine has nobody to show it to."""
-        while len(self.feed) and self.feed.head < frame:
-            self.feed.publish((await self._log.page(self.session_id, self.feed.head, frame)).events)
-        self.feed.head = frame
+    @property
+    def _state(self) -> State:
+        return self._ledger.state
 
-    async def _settled(self) -> None:
-        """Wait until no change of this session is under way."""
-        while self._uncommitted:
-            _, waiters = next(iter(self._uncommitted.values()))
-            with suppress(StoreError):
-                await _landing(waiters)
+    def _next(self) -> Task | None:
+        """Return the task that is to be handed out next."""
+        for task_id in self._hands.given_back():
+            task = self._state.live.get(task_id)
+            if task is not None and task.state is TaskState.WORKING:
+                return task
+            self._hands.drop(task_id)
+        return machine.next_queued(self._state, self._rules)
 
-    async def _cancel(self, tasks: tuple[Task, ...]) -> tuple[Task, ...]:
-        if not tasks:
-            return ()
-        change = model.cancel(self._state, tasks, time.time())
-        await self._commit(change)
-        return change.updates
-
-    async def _commit(self, change: Change) -> None:
-        """Apply a change, and return once it is committed and published. Raises StoreError.
-
-        The commit goes on when the caller is cancelled.
-        """
-        waiters: Waiters = []
-        self._log.append(self.session_id, change, partial(self._land, change, waiters))
-        self._state.apply(change)
-        self._uncommitted.update((task.id, (task, waiters)) for task in change.tasks)
-        await _landing(waiters)
-
-    def _land(self, change: Change, waiters: Waiters, error: StoreError | None) -> None:
-        for task in change.tasks:
-            if self._uncommitted[task.id][1] is waiters:
-                del self._uncommitted[task.id]
-        if error is None:
-            self._remember(change.updates)
-            self.feed.publish(change.events)
-        else:
-            self._stale = True
-        for waiter in waiters:
-            if waiter.done():  # its caller left
-                continue
-            if error is None:
-                waiter.set_result(None)
+    def _landed(self, change: Change) -> None:
+        """Tell those concerned of a change that is committed."""
+        for task in change.updates:
+            if task.state.terminal:
+                self._hands.end(task.id)
+                self._remember(task)
+            elif task.state is TaskState.INPUT_REQUIRED:
+                self._timeouts.mind()
+                self._hands.bell.ring()
+        if (delivery := change.delivery) is not None:
+            if (orders := self._hands.held(delivery.task_id)) is not None:
+                orders.give(delivery.given)
             else:
-                waiter.set_exception(error)
+                self._hands.give_back(delivery.task_id, attempt=False)
+        if change.submission is not None:
+            self._hands.bell.ring()
 
-    def _remember(self, tasks: Iterable[Task]) -> None:
-        for task in tasks:
-            if task.state.terminal and len(task.output or "") <= REMEMBERED_OUTPUT:
-                self._ended[task.id] = task
+    def _remember(self, task: Task) -> None:
+        if len(task.output or "") <= REMEMBERED_OUTPUT:
+            self._ended[task.id] = task
         while len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)
 
 
-async def _landing(waiters: Waiters) -> None:
-    """Wait for a commit, beside others who do. Raises StoreError."""
-    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    waiters.append(waiter)
-    await waiter
-
-
-class Engines:
-    """The engines of one daemon, one per session, and the owner of the task that trims their log.
-
-    `keep_events` is per session, `keep_tasks` in seconds since a task ended. Raises StoreError when the database
-    cannot be read.
-    """
-
-    def __init__(
-        self, store: Store, *, keep_events: int, keep_tasks: float, period: float = TRIM_PERIOD
-    ) -> None:
-        self._store = store
-        self._log = Log(store)
-        self._logged = store.read_now(sessions)
-        self._engines: dict[str, Engine] = {}
-        self._keep_events, self._keep_tasks = keep_events, keep_tasks
-        self._period = period
-        self._trimmer: asyncio.Task[None] | None = None
-
-    def reconfigure(self, *, keep_events: int, keep_tasks: float) -> None:
-        """Keep other amounts from the next trimming on."""
-        self._keep_events, self._keep_tasks = keep_events, keep_tasks
-
-    async def open(self, session_id: str, rules: Rules) -> Engine:
-        """Return the session's engine under these rules: the one that is open, else a new one.
-
-        While the log cannot be read, the engine is returned nevertheless and tries again whenever it is used.
-        """
-        if self._trimmer is None:
-            self._trimmer = asyncio.create_task(self._trim_for_ever(), name="trim-log")
-        while (engine := self._engines.get(session_id)) is not None and engine.closed:
-            await self.close(session_id)
-        if engine is not None:
-            engine.reconfigure(rules)
-            return engine
-        state = None if session_id in self._logged else State()
-        self._logged.add(session_id)
-        engine = self._engines[session_id] = Engine(session_id, self._log, rules, state)
-        with suppress(StoreError):
-            await engine.load()
-        return engine
-
-    async def close(self, session_id: str) -> None:
-        """End a session's streams and let go of its engine; its tasks stay in the log."""
-        if (engine := self._engines.get(session_id)) is None:
-            return
-        await engine.close()
-        if self._engines.get(session_id) is engine:
-            del self._engines[session_id]
-
-    async def trim(self) -> None:
-        """Delete what the log keeps no longer. Raises StoreError."""
-        await trim.trim(
-            self._store,
-            keep_events=self._keep_events,
-            ended_before=time.time() - self._keep_tasks,
-            open_sessions=self._engines.keys(),
-        )
-
-    async def aclose(self) -> None:
-        """Close every engine and end the trimming. The store stays open."""
-        if self._trimmer is not None:
-            self._trimmer.cancel()
-            await asyncio.wait((self._trimmer,))
-        for session_id in tuple(self._engines):
-            await self.close(session_id)
-
-    async def _trim_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(self._period)
-            with suppress(StoreError):  # whoever writes or reads next hears of it, and the next look comes
-                await self.trim()
+def _orders_of_none(*, over: bool) -> Orders:
+    orders = Orders()
+    if over:
+        orders.end()
+    orders.let_go()
+    return orders

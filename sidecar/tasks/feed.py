@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-    from sidecar.model import Event
+    from sidecar.events import Event
     from sidecar.tasks.log import Page
 
     Encode = Callable[[Event], bytes]
@@ -55,8 +55,10 @@ class Feed:
         return stream
 
     def publish(self, events: Iterable[Event]) -> None:
-        """Give committed events, in order, to the live streams."""
+        """Give committed events, in order, to the live streams: those that are numbered."""
         for event in events:
+            if event.frame is None:
+                continue
             self.head = event.frame
             for encode, streams in self._live.items():
                 frame = encoded(event, encode)
@@ -111,9 +113,11 @@ class Subscription:
         """Return the next frames of the log, and the oldest kept one where there is a gap. Raises StoreError."""
         head = self._feed.head
         page = await self._feed.read_page(self.cursor, head)
-        self.cursor = page.events[-1].frame if page.events else head
+        self.cursor = (page.events[-1].frame if page.events else None) or head
         return page.gap, [
-            encoded(event, self.encode) for event in page.events if self._wants(event.frame, event.task_id)
+            encoded(event, self.encode)
+            for event in page.events
+            if self._wants(event.frame or 0, event.task_id)
         ]
 
     def go_live(self) -> None:
@@ -168,5 +172,5 @@ class Subscription:
 
 
 def encoded(event: Event, encode: Encode) -> Frame:
-    """Return an event as a frame of a dialect."""
-    return Frame(event.frame, event.task_id, event.state.terminal, encode(event))
+    """Return a numbered event as a frame of a dialect."""
+    return Frame(event.frame or 0, event.task_id, event.final, encode(event))

@@ -12,9 +12,9 @@ import orjson
 import structlog
 
 from sidecar.errors import StoreError
-from sidecar.model import Event, Task, TaskState
+from sidecar.events import Event, EventKind, Task, TaskState
 from sidecar.store import Chain
-from sidecar.tasks.model import State
+from sidecar.tasks.model import Input, State
 
 if TYPE_CHECKING:
     import sqlite3
@@ -29,17 +29,25 @@ if TYPE_CHECKING:
 PAGE: Final = 128
 """Events that are read at once."""
 
-_READ_TASKS: Final = "SELECT id, context_id, owner, state, created_at, status, output, ended_at FROM tasks WHERE session_id = ?"
+_READ_TASKS: Final = (
+    "SELECT id, context_id, owner, state, created_at, status, output, ended_at, waiting_since, turn, attempt, began, note"
+    " FROM tasks WHERE session_id = ?"
+)
 _KEEP_SESSION: Final = (
     "INSERT INTO sessions (id, generation) VALUES (?, ?)"
     " ON CONFLICT (id) DO UPDATE SET generation = excluded.generation"
 )
 _KEEP_TASK: Final = "INSERT INTO tasks (id, session_id, context_id, owner, state, request, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_CHANGE_TASK: Final = "UPDATE tasks SET state = ?, status = ?, output = ?, ended_at = ? WHERE id = ?"
-_KEEP_EVENT: Final = (
-    "INSERT INTO events (session_id, seq, frame, task_id, kind, data, at) VALUES (?, ?, ?, ?, 'status', ?, ?)"
+_CHANGE_TASK: Final = (
+    "UPDATE tasks SET state = :state, status = :status, output = :output, ended_at = :ended_at,"
+    " waiting_since = :waiting_since, turn = :turn, attempt = :attempt, began = :began, note = :note,"
+    " spoken = CASE WHEN began = :began AND :ended_at IS NULL THEN spoken END WHERE id = :id"
 )
-
+_KEEP_INPUT: Final = "INSERT INTO inputs (task_id, seq, message) VALUES (?, ?, ?)"
+_KEEP_EVENT: Final = (
+    "INSERT INTO events (session_id, seq, frame, task_id, context_id, kind, data, at)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
 
 _log = structlog.get_logger()
 
@@ -103,6 +111,10 @@ class Log:
         """Return a committed task of the session, if it is kept. Raises StoreError."""
         return await self.store.read(partial(_find, session_id, task_id))
 
+    async def inputs(self, task_id: str) -> tuple[Input, ...]:
+        """Return every message of a task, in order. Raises StoreError."""
+        return await self.store.read(partial(_inputs, task_id))
+
     async def page(self, session_id: str, after: int, head: int) -> Page:
         """Return the next kept events whose frame is above `after` and at most `head`. Raises StoreError."""
         return await self.store.read(partial(_page, session_id, after, head))
@@ -113,25 +125,54 @@ def _write(batch: Sequence[Entry], connection: sqlite3.Connection) -> None:
 
     The order between the kinds is safe: a task is made once and changed only after that.
     """
-    sessions, made, changed, events = [], [], [], []
+    sessions, made, changed, inputs, events = [], [], [], [], []
     for session_id, change, _ in batch:
         if change.generation is not None:
             sessions.append((session_id, change.generation))
         if (new := change.submission) is not None:
             task = new.task
             made.append(
-                (task.id, session_id, task.context_id, task.owner, task.state, new.request, task.created_at)
+                (
+                    task.id,
+                    session_id,
+                    task.context_id,
+                    task.owner,
+                    task.state,
+                    new.given.json,
+                    task.created_at,
+                )
             )
-        changed += [(t.state, t.status, t.output, t.ended_at, t.id) for t in change.updates]
-        events += [(session_id, e.seq, e.frame, e.task_id, _data(e), e.at) for e in change.events]
+        changed += [_changed(task) for task in change.updates]
+        if (delivery := change.delivery) is not None:
+            inputs.append((delivery.task_id, delivery.seq, delivery.given.json))
+        events += [
+            (session_id, e.seq, e.frame, e.task_id, e.context_id, e.kind, orjson.dumps(e.data).decode(), e.at)
+            for e in change.events
+        ]
     for statement, rows in (
         (_KEEP_SESSION, sessions),
         (_KEEP_TASK, made),
         (_CHANGE_TASK, changed),
+        (_KEEP_INPUT, inputs),
         (_KEEP_EVENT, events),
     ):
         if rows:
             connection.executemany(statement, rows)
+
+
+def _changed(task: Task) -> dict[str, Any]:
+    return {
+        "id": task.id,
+        "state": task.state,
+        "status": task.status,
+        "output": task.output,
+        "ended_at": task.ended_at,
+        "waiting_since": task.waiting_since,
+        "turn": task.turn,
+        "attempt": task.attempt,
+        "began": task.began,
+        "note": task.note,
+    }
 
 
 def sessions(connection: sqlite3.Connection) -> set[str]:
@@ -155,12 +196,42 @@ def _load(session_id: str, connection: sqlite3.Connection) -> State:
     state = State(seq or 0, frame or 0, row[0], stored=True, last_ended=last and last[0])
     live = connection.execute(_READ_TASKS + " AND ended_at IS NULL ORDER BY seq", (session_id,))
     state.admit(_task(row) for row in live)
+    if state.turns:
+        _load_turns(session_id, state, connection)
     return state
+
+
+def _load_turns(session_id: str, state: State, connection: sqlite3.Connection) -> None:
+    """Find what was said in the turns of the tasks that had started."""
+    spoken = connection.execute(
+        "SELECT id, spoken FROM tasks WHERE session_id = ? AND ended_at IS NULL AND spoken IS NOT NULL",
+        (session_id,),
+    )
+    for task_id, text in spoken:
+        state.turns[task_id].add(text)
+    said = connection.execute(
+        "SELECT task_id, seq, kind, CASE kind WHEN 'text' THEN data END FROM events"
+        " WHERE session_id = ? AND seq > ? AND kind <> 'input' ORDER BY seq",
+        (session_id, min(turn.began for turn in state.turns.values())),
+    )
+    for task_id, seq, kind, data in said:
+        turn = state.turns.get(task_id)
+        if turn is not None and seq > turn.began:
+            turn.hear(EventKind(kind), orjson.loads(data or "{}"))
 
 
 def _find(session_id: str, task_id: str, connection: sqlite3.Connection) -> Task | None:
     row = connection.execute(_READ_TASKS + " AND id = ?", (session_id, task_id)).fetchone()
     return row and _task(row)
+
+
+def _inputs(task_id: str, connection: sqlite3.Connection) -> tuple[Input, ...]:
+    rows = connection.execute(
+        "SELECT request FROM (SELECT 0 AS seq, request FROM tasks WHERE id = :id"
+        " UNION ALL SELECT seq, message FROM inputs WHERE task_id = :id) ORDER BY seq",
+        {"id": task_id},
+    )
+    return tuple(Input.of(json) for (json,) in rows)
 
 
 def _page(session_id: str, after: int, head: int, connection: sqlite3.Connection) -> Page:
@@ -170,7 +241,7 @@ def _page(session_id: str, after: int, head: int, connection: sqlite3.Connection
         return Page()
     gap = after < oldest - 1
     rows = connection.execute(
-        f"SELECT seq, frame, task_id, data, at {of_session} > ? AND frame <= ? ORDER BY frame LIMIT ?",
+        f"SELECT seq, frame, task_id, context_id, kind, data, at {of_session} > ? AND frame <= ? ORDER BY frame LIMIT ?",
         (session_id, oldest - 1 if gap else after, head, PAGE),
     )
     return Page(oldest if gap else None, tuple(_event(row) for row in rows))
@@ -181,20 +252,6 @@ def _task(row: Sequence[Any]) -> Task:
     return Task(task_id, context_id, owner, TaskState(state), *rest)
 
 
-def _data(event: Event) -> str:
-    """Return what an event says, as the log keeps it: JSON in no dialect."""
-    data = {
-        "context_id": event.context_id,
-        "state": event.state,
-        "status": event.status,
-        "output": event.output,
-    }
-    return orjson.dumps(data).decode()
-
-
 def _event(row: Sequence[Any]) -> Event:
-    seq, frame, task_id, text, at = row
-    data = orjson.loads(text)
-    return Event(
-        seq, frame, task_id, data["context_id"], TaskState(data["state"]), data["status"], data["output"], at
-    )
+    seq, frame, task_id, context_id, kind, data, at = row
+    return Event(seq, frame, task_id, context_id, EventKind(kind), orjson.loads(data), at)

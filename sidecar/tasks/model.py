@@ -1,55 +1,115 @@
-"""The life of tasks as a pure state machine: decisions read the state and change nothing, `State.apply` does.
-
-A decision is a `Change`: the tasks as they will be and the events that say so, numbered. The engine applies it at
-once, so that the next decision builds on it, and shows it to nobody before it is committed.
-"""
+"""The values of the engine: rules, inputs, and the state of a session on which decisions rest."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
-from sidecar.model import Event, Task, TaskAcceptance, TaskState
+import orjson
+
+from sidecar.events import EventKind, TaskState
+from sidecar.model import TaskAcceptance
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from typing import Self
 
+    from sidecar.events import Event, Task
     from sidecar.model import Capsule
 
-BUSY: Final = "task rejected: capsule is busy"
-CANCELED: Final = "task canceled"
-CANCELED_BEFORE_START: Final = "task canceled before it started"
+MAX_OUTPUT: Final = 16 * 1024 * 1024
 
 _FIRST: Final = (TaskState.WORKING, TaskState.INPUT_REQUIRED, TaskState.SUBMITTED)
+_JOINED: Final = 1024
+"""Pieces of text that are kept apart before they are made one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How many tasks a capsule takes (murmur reference, `lifecycle`).
+    """How many tasks a capsule takes, and what bounds them (murmur reference, `lifecycle`).
 
     `queue_depth` counts waiting tasks beside the `concurrency` running ones; `max_live` bounds all that live.
+    `input_timeout` is the seconds for which a task waits for input, None for ever. `output` is the most bytes of
+    text in one turn.
     """
 
     acceptance: TaskAcceptance = TaskAcceptance.SINGLE
     queue_depth: int = 1
     concurrency: int = 1
     max_live: int = 1000
+    input_timeout: float | None = None
+    output: int = MAX_OUTPUT
 
     @classmethod
-    def of(cls, capsule: Capsule, *, max_live: int) -> Self:
+    def of(cls, capsule: Capsule, *, max_live: int, output: int = MAX_OUTPUT) -> Self:
         """Return the rules of a capsule under its manifest and its settings."""
         lifecycle = capsule.manifest.lifecycle
-        return cls(lifecycle.task_acceptance, lifecycle.queue_depth, capsule.settings.concurrency, max_live)
+        return cls(
+            lifecycle.task_acceptance,
+            lifecycle.queue_depth,
+            capsule.settings.concurrency,
+            max_live,
+            lifecycle.input_timeout_secs,
+            output,
+        )
+
+    @property
+    def slots(self) -> int:
+        """Tasks that may run at once."""
+        return 1 if self.acceptance is TaskAcceptance.SINGLE else self.concurrency
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One message for a task: its text, and the whole of it as it came, in JSON."""
+
+    text: str
+    json: str
+
+    @classmethod
+    def of(cls, json: str) -> Self:
+        """Return an input of which only the JSON is kept."""
+        return cls(text_of(orjson.loads(json)), json)
+
+
+def text_of(message: dict[str, Any]) -> str:
+    """Return the text of a message: its parts' texts joined by a newline, parts without text skipped."""
+    parts = message.get("parts")
+    found = (part.get("text") for part in parts if type(part) is dict) if type(parts) is list else ()
+    return "\n".join(text for text in found if type(text) is str)
+
+
+def input_line(task: Task, given: Input) -> dict[str, Any]:
+    """Return an input as workers read it: one object of their protocol (docs/workers.md)."""
+    message = orjson.loads(given.json)
+    metadata = message.get("metadata")
+    return {
+        "type": "message",
+        "text": given.text,
+        "messageId": message.get("messageId"),
+        "taskId": task.id,
+        "contextId": task.context_id,
+        "parts": message.get("parts", []),
+        "metadata": metadata if type(metadata) is dict else {},
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A task that is new, with the message that started it as JSON."""
+    """A task that is new, with the message that started it."""
 
     task: Task
-    request: str
+    given: Input
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A further message for a task; `seq` is the number of the event that says so."""
+
+    task_id: str
+    seq: int
+    given: Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +117,15 @@ class Change:
     """What one decision comes to. It is committed as a whole or not at all.
 
     `generation` is set where the session's own row must be written: with its first task, and when a task ended
-    that had run.
+    that had run. `handed_out` says that a worker begins with the task that it updates.
     """
 
     submission: Submission | None = None
     updates: tuple[Task, ...] = ()
     events: tuple[Event, ...] = ()
+    delivery: Delivery | None = None
     generation: int | None = None
+    handed_out: bool = False
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -71,12 +133,48 @@ class Change:
         return self.updates if self.submission is None else (self.submission.task, *self.updates)
 
 
+class Turn:
+    """What a task's worker said in the turn it is in, which began with the event of this number.
+
+    `fresh` means that the worker has only just begun. `size` is the bytes of its text so far.
+    """
+
+    __slots__ = ("_joined", "_pieces", "began", "fresh", "size")
+
+    def __init__(self, began: int, *, fresh: bool) -> None:
+        self.began = began
+        self.fresh = fresh
+        self.size = 0
+        self._joined: list[str] = []
+        self._pieces: list[str] = []
+
+    def hear(self, kind: EventKind, data: Mapping[str, Any]) -> None:
+        """Take in what an event of the turn says."""
+        self.fresh = False
+        if kind is EventKind.TEXT and not data["final"]:
+            self.add(data["text"])
+
+    def add(self, text: str) -> None:
+        """Take in a piece of the reply."""
+        self.size += len(text.encode())
+        self._pieces.append(text)
+        if len(self._pieces) == _JOINED:
+            self._joined.append("".join(self._pieces))
+            self._pieces.clear()
+
+    @property
+    def text(self) -> str:
+        """The reply so far."""
+        return "".join(self._joined) + "".join(self._pieces)
+
+
 @dataclass(slots=True)
 class State:
     """What decisions of one session rest on: its live tasks in order of arrival, and its counters.
 
     `seq` and `frame` are the last numbers given, `stored` says whether the session has its row, `last_ended` is
-    the task that ended last.
+    the task that ended last. `queued` and `waiting` are the ids of those tasks, the oldest first; `turns` belong to
+    the tasks that started.
     """
 
     seq: int = 0
@@ -86,29 +184,60 @@ class State:
     live: dict[str, Task] = field(default_factory=dict)
     last_ended: str | None = None
     counts: Counter[TaskState] = field(default_factory=Counter)
+    queued: dict[str, None] = field(default_factory=dict)
+    waiting: dict[str, None] = field(default_factory=dict)
+    turns: dict[str, Turn] = field(default_factory=dict)
 
     def admit(self, tasks: Iterable[Task]) -> None:
         """Take up live tasks, in order of arrival."""
         for task in tasks:
             self.live[task.id] = task
-            self.counts[task.state] += 1
+            self._count(task)
+            if task.state is not TaskState.SUBMITTED:
+                self.turns[task.id] = Turn(task.began, fresh=True)
+        self.waiting = dict.fromkeys(sorted(self.waiting, key=lambda i: self.live[i].waiting_since or 0.0))
 
     def apply(self, change: Change) -> None:
         """Make a decision's outcome the ground of the next one."""
         if change.submission is not None:
-            self.admit((change.submission.task,))
+            self.live[change.submission.task.id] = change.submission.task
+            self._count(change.submission.task)
         for task in change.updates:
-            self.counts[self.live[task.id].state] -= 1
-            if task.state.terminal:
-                del self.live[task.id]
-                self.last_ended = task.id
-            else:
-                self.live[task.id] = task
-                self.counts[task.state] += 1
+            self._update(task, fresh=change.handed_out)
+        for event in change.events:
+            turn = self.turns.get(event.task_id)
+            if turn is not None and event.seq > turn.began and event.kind is not EventKind.INPUT:
+                turn.hear(event.kind, event.data)
         if change.events:
-            self.seq, self.frame = change.events[-1].seq, change.events[-1].frame
+            self.seq = change.events[-1].seq
+            self.frame = next((e.frame for e in reversed(change.events) if e.frame is not None), self.frame)
         if change.generation is not None:
             self.generation, self.stored = change.generation, True
+
+    def _count(self, task: Task) -> None:
+        self.counts[task.state] += 1
+        if task.state is TaskState.SUBMITTED:
+            self.queued[task.id] = None
+        elif task.state is TaskState.INPUT_REQUIRED:
+            self.waiting[task.id] = None
+
+    def _update(self, task: Task, *, fresh: bool) -> None:
+        before = self.live[task.id].state
+        if before is not task.state:
+            self.counts[before] -= 1
+            self.queued.pop(task.id, None)
+            self.waiting.pop(task.id, None)
+        if task.state.terminal:
+            del self.live[task.id]
+            self.turns.pop(task.id, None)
+            self.last_ended = task.id
+            return
+        self.live[task.id] = task
+        if before is not task.state:
+            self._count(task)
+        turn = self.turns.get(task.id)
+        if turn is None or turn.began != task.began:
+            self.turns[task.id] = Turn(task.began, fresh=fresh)
 
     def current(self) -> str | None:
         """Return the id of the active task: the oldest that runs, else that waits for input, else that is queued.
@@ -119,60 +248,3 @@ class State:
             if self.counts[state]:
                 return next(task.id for task in self.live.values() if task.state is state)
         return self.last_ended
-
-
-def has_room(state: State, rules: Rules) -> bool:
-    """Whether one more task is taken (murmur reference, `task_acceptance` and `queue_depth`).
-
-    A task that waits for input holds no running slot; a queue of depth 0 takes nothing.
-    """
-    if len(state.live) >= rules.max_live or rules.acceptance is TaskAcceptance.NONE:
-        return False
-    if rules.acceptance is TaskAcceptance.SINGLE:
-        return not state.live
-    free = max(0, rules.concurrency - state.counts[TaskState.WORKING])
-    return rules.queue_depth > 0 and state.counts[TaskState.SUBMITTED] < free + rules.queue_depth
-
-
-def submit(state: State, task: Task, request: str) -> Change:
-    """Decide that a new task is taken; no frame says so, its first one comes when it starts."""
-    return Change(Submission(task, request), generation=None if state.stored else state.generation)
-
-
-def rejected(task: Task) -> Task:
-    """Return the task that found no room: it is answered, and kept nowhere."""
-    return replace(task, state=TaskState.REJECTED, status=BUSY, ended_at=task.created_at)
-
-
-def cancel(state: State, tasks: Iterable[Task], at: float) -> Change:
-    """Decide that live tasks are canceled, each with its one final event, in the order given."""
-    ended = []
-    events = []
-    generation = state.generation
-    for number, task in enumerate(tasks, 1):
-        ran = task.state is not TaskState.SUBMITTED
-        generation += ran
-        over = replace(
-            task,
-            state=TaskState.CANCELED,
-            status=CANCELED if ran else CANCELED_BEFORE_START,
-            output=None,
-            ended_at=at,
-        )
-        ended.append(over)
-        events.append(_event(state, number, over, at))
-    changed = None if generation == state.generation else generation
-    return Change(updates=tuple(ended), events=tuple(events), generation=changed)
-
-
-def _event(state: State, number: int, task: Task, at: float) -> Event:
-    return Event(
-        seq=state.seq + number,
-        frame=state.frame + number,
-        task_id=task.id,
-        context_id=task.context_id,
-        state=task.state,
-        status=task.status or "",
-        output=task.output,
-        at=at,
-    )

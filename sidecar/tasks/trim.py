@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import orjson
+
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from sidecar.store import Store
 
@@ -16,23 +18,18 @@ REPLAYED: Final = 512
 PORTION: Final = 500
 """Rows that are deleted in one transaction."""
 
-_OLD_EVENTS: Final = (
-    "DELETE FROM events WHERE session_id = :id AND seq IN"
-    " (SELECT seq FROM events WHERE session_id = :id AND frame <= :last ORDER BY frame LIMIT :portion)"
+_OLD_TASKS: Final = "SELECT id FROM tasks WHERE session_id = ? AND ended_at < ? ORDER BY ended_at LIMIT ?"
+_ALL_TASKS: Final = "SELECT id FROM tasks WHERE session_id = ? LIMIT ?"
+_FIRST_EVENTS: Final = (
+    "SELECT count(*), max(seq) FROM"
+    " (SELECT seq FROM events WHERE session_id = ? AND seq <= ? ORDER BY seq LIMIT ?)"
 )
-_OLD_TASKS: Final = (
-    "DELETE FROM tasks WHERE seq IN"
-    " (SELECT seq FROM tasks WHERE session_id = :id AND ended_at < :before ORDER BY ended_at LIMIT :portion)"
+_LASTING_TEXTS: Final = (
+    "SELECT task_id, data FROM events WHERE session_id = ? AND seq <= ? AND kind = 'text' AND"
+    " EXISTS (SELECT 1 FROM tasks WHERE id = task_id AND ended_at IS NULL AND began < events.seq) ORDER BY seq"
 )
-_ALL_EVENTS: Final = (
-    "DELETE FROM events WHERE session_id = :id AND seq IN"
-    " (SELECT seq FROM events WHERE session_id = :id ORDER BY seq LIMIT :portion)"
-)
-_ALL_TASKS: Final = (
-    "DELETE FROM tasks WHERE seq IN (SELECT seq FROM tasks WHERE session_id = :id LIMIT :portion)"
-)
-
-_SESSION: Final = "DELETE FROM sessions WHERE id = :id"
+_KEEP_TEXT: Final = "UPDATE tasks SET spoken = coalesce(spoken, '') || ? WHERE id = ?"
+_NEWEST: Final = 2**63 - 1
 
 
 async def trim(
@@ -40,35 +37,58 @@ async def trim(
 ) -> None:
     """Delete what is kept no longer, and return when nothing of it is left.
 
-    That is: of each session all events but the newest `keep_events` (and never the last 512 numbered), the tasks
-    that ended before `ended_before` (Unix seconds), and everything of sessions that no capsule holds any more and
-    that are not open. Raises StoreError.
+    That is: of each session all events but those since the newest `keep_events` numbered ones (at least 512 of them
+    stay), the tasks that ended before `ended_before` (Unix seconds) with their inputs, and everything of sessions
+    that no capsule holds any more and that are not open. Raises StoreError.
     """
     keep = max(keep_events, REPLAYED)
     for session_id, last in await store.read(partial(_with_old_events, keep)):
-        await _all_portions(store, _OLD_EVENTS, {"id": session_id, "last": last})
+        await _all_portions(store, partial(_delete_events, session_id, last))
     for session_id in await store.read(partial(_with_old_tasks, ended_before)):
-        await _all_portions(store, _OLD_TASKS, {"id": session_id, "before": ended_before})
+        await _all_portions(store, partial(_delete_tasks, _OLD_TASKS, (session_id, ended_before)))
     for session_id in await store.read(_forgotten):
-        for statement in (_ALL_EVENTS, _ALL_TASKS, _SESSION):
+        for delete in (
+            partial(_delete_tasks, _ALL_TASKS, (session_id,)),
+            partial(_delete_events, session_id, _NEWEST),
+            partial(_delete_session, session_id),
+        ):
             if session_id not in open_sessions:
-                await _all_portions(store, statement, {"id": session_id})
+                await _all_portions(store, delete)
 
 
-async def _all_portions(store: Store, statement: str, values: dict[str, object]) -> None:
-    while await store.write(partial(_delete, statement, {**values, "portion": PORTION})) == PORTION:
+async def _all_portions(store: Store, delete: Callable[[sqlite3.Connection], int]) -> None:
+    while await store.write(delete) == PORTION:
         pass
 
 
-def _delete(statement: str, values: dict[str, object], connection: sqlite3.Connection) -> int:
-    return connection.execute(statement, values).rowcount
+def _delete_events(session_id: str, last: int, connection: sqlite3.Connection) -> int:
+    """Delete the oldest events up to that number, a portion of them; text of turns that still last goes to their tasks."""
+    count, last = connection.execute(_FIRST_EVENTS, (session_id, last, PORTION)).fetchone()
+    texts: dict[str, list[str]] = {}
+    for task_id, data in connection.execute(_LASTING_TEXTS, (session_id, last)):
+        texts.setdefault(task_id, []).append(orjson.loads(data)["text"])
+    connection.executemany(_KEEP_TEXT, [("".join(pieces), task_id) for task_id, pieces in texts.items()])
+    connection.execute("DELETE FROM events WHERE session_id = ? AND seq <= ?", (session_id, last))
+    return int(count)
+
+
+def _delete_tasks(which: str, values: tuple[object, ...], connection: sqlite3.Connection) -> int:
+    ids = connection.execute(which, (*values, PORTION)).fetchall()
+    connection.executemany("DELETE FROM inputs WHERE task_id = ?", ids)
+    connection.executemany("DELETE FROM tasks WHERE id = ?", ids)
+    return len(ids)
+
+
+def _delete_session(session_id: str, connection: sqlite3.Connection) -> int:
+    return connection.execute("DELETE FROM sessions WHERE id = ?", (session_id,)).rowcount
 
 
 def _with_old_events(keep: int, connection: sqlite3.Connection) -> list[tuple[str, int]]:
+    """Return the sessions with events that are too old, each with the last of those."""
     query = (
-        "SELECT id, last FROM (SELECT id, (SELECT max(frame) FROM events"
+        "SELECT session_id, events.seq FROM (SELECT id, (SELECT max(frame) FROM events"
         " WHERE session_id = sessions.id AND frame IS NOT NULL) - ? AS last FROM sessions)"
-        " WHERE EXISTS (SELECT 1 FROM events WHERE session_id = id AND frame <= last)"
+        " JOIN events ON session_id = id AND frame = last AND frame IS NOT NULL"
     )
     return connection.execute(query, (keep,)).fetchall()
 

@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.model import FilesExport, Lifecycle, Manifest, PeerFilesExport, TaskAcceptance, served_methods
+from sidecar.tasks.model import Input
 from tests.support.rawhttp import Answer, exchange, get, read_answer, request_bytes
 from tests.support.serving import Bench, bench
 from tests.support.waiting import until
@@ -470,7 +471,7 @@ async def test_a_stream_that_nobody_reads_is_cut_off_and_costs_nobody_else(tmp_p
         context = "x" * 100_000
         seen = b""
         for number in range(1, 1000):
-            task = await engine.send("{}", context_id=context, owner="test")
+            task = await engine.send(Input.of("{}"), context_id=context, owner="test")
             await engine.cancel(task.id)
             while f"id: {number}\n".encode() not in seen[-120_000:]:
                 seen = seen[-120_000:] + await reader.chunk()

@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from sidecar.model import Capsule, Lifecycle, Manifest, TaskAcceptance
+from sidecar.tasks.model import Input
 from tests.support.rawhttp import get, read_answer, request_bytes
 from tests.support.serving import PORTS, Bench, bench
 from tests.support.sockets import LISTEN, listener, table
@@ -96,7 +97,7 @@ async def test_b16_an_unrelated_change_leaves_socket_and_stream_alone(tmp_path: 
         await made.serve(first)
         assert listener(made.port("a")) == before
         engine = await made.engine("a")
-        await engine.cancel((await engine.send("{}", context_id=None, owner="test")).id)
+        await engine.cancel((await engine.send(Input.of("{}"), context_id=None, owner="test")).id)
         async with asyncio.timeout(10):
             await reader.readuntil(b"id: 1\nevent: status")
         writer.close()
@@ -380,7 +381,9 @@ async def test_closing_does_not_wait_for_clients_that_do_not_read(tmp_path: Path
         await until(lambda: made.pool.open_streams == 100)
         engine = await made.engine("a")
         for _ in range(60):
-            await engine.cancel((await engine.send("{}", context_id="x" * 100_000, owner="test")).id)
+            await engine.cancel(
+                (await engine.send(Input.of("{}"), context_id="x" * 100_000, owner="test")).id
+            )
         with capture_logs() as lines:
             async with asyncio.timeout(15):
                 await made.pool.aclose(budget=30.0)

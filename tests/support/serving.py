@@ -13,7 +13,8 @@ from sidecar.model import Capsule, Manifest, Settings, Wanted
 from sidecar.ops.metrics import Metrics
 from sidecar.planes.routes import Planes
 from sidecar.store import Store
-from sidecar.tasks.engine import Engine, Engines
+from sidecar.tasks.engine import Engine
+from sidecar.tasks.engines import Engines
 from sidecar.tasks.model import Rules as TaskRules
 from sidecar.web.guards import Guards, Rules
 from sidecar.web.server import HttpLimits, Policy, RefusalLog

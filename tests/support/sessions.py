@@ -12,7 +12,9 @@ import orjson
 from sidecar.doors.murmur import FrameStream, MurmurDoor
 from sidecar.model import Capsule, Conversation, Lifecycle, Manifest, Settings, TaskAcceptance
 from sidecar.store import Store
-from sidecar.tasks.engine import Engine, Engines, Rules
+from sidecar.tasks.engine import Engine
+from sidecar.tasks.engines import Engines
+from sidecar.tasks.model import Rules
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

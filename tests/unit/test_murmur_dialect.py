@@ -9,7 +9,8 @@ import pytest
 
 from sidecar.dialects import murmur
 from sidecar.dialects.murmur import InvalidMessageError
-from sidecar.model import Conversation, Event, Task, TaskState
+from sidecar.events import Event, EventKind, Task, TaskState
+from sidecar.model import Conversation
 
 SANE = {"messageId": "m1", "role": "user", "parts": [{"text": "hello"}]}
 
@@ -20,8 +21,9 @@ def task(state: TaskState, status: str | None = None, output: str | None = None)
 
 
 def event(state: TaskState, status: str, output: str | None = None) -> Event:
-    """Return the third event of a session."""
-    return Event(3, 3, "tsk_1", "ctx_1", state, status, output, 1.0)
+    """Return a status as the third frame of a session."""
+    data = {"state": state, "message": status} | ({} if output is None else {"response": output})
+    return Event(4, 3, "tsk_1", "ctx_1", EventKind.STATUS, data, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_only_a_completed_status_has_a_response() -> None:
         b'"status":{"state":"completed","message":"session ended","response":"Done."},"final":true}\n\n'
     )
     assert b'"response":""' in murmur.event_frame(event(TaskState.COMPLETED, "session ended"))
-    assert b"response" not in murmur.event_frame(event(TaskState.FAILED, "x", "y"))
+    assert b"response" not in murmur.event_frame(event(TaskState.FAILED, "x"))
 
 
 def test_a_rejected_frame_has_no_number_and_is_final() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.model import Event, TaskState
+from sidecar.events import Event, EventKind
 from sidecar.tasks.feed import QUEUED, Feed, Subscription
 from sidecar.tasks.log import Page
 
 
 def event(number: int, task_id: str = "tsk_1") -> Event:
     """Return an event."""
-    return Event(number, number, task_id, "ctx", TaskState.WORKING, "inference turn 1", None, 0.0)
+    return Event(number, number, task_id, "ctx", EventKind.THINKING, {"text": "hm"}, 0.0)
 
 
 class Dialect:

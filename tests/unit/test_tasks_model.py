@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.model import Capsule, Event, Lifecycle, Manifest, Settings, Task, TaskAcceptance, TaskState
-from sidecar.tasks import model
-from sidecar.tasks.model import Rules, State
+from sidecar.events import Event, Task, TaskState
+from sidecar.model import Capsule, Lifecycle, Manifest, Settings, TaskAcceptance
+from sidecar.tasks import machine
+from sidecar.tasks.model import Change, Input, Rules, State
 
+EMPTY = Input("", "{}")
 LIVE = [TaskState.SUBMITTED, TaskState.WORKING, TaskState.INPUT_REQUIRED]
 
 
@@ -30,8 +32,8 @@ def state_of(*states: TaskState) -> State:
 def held(rules: Rules) -> int:
     """Count how many tasks are taken, one after another, none of them ending."""
     state = State()
-    while model.has_room(state, rules):
-        state.apply(model.submit(state, task(len(state.live) + 1), "{}"))
+    while machine.has_room(state, rules):
+        state.apply(machine.submit(state, task(len(state.live) + 1), EMPTY))
     return len(state.live)
 
 
@@ -63,21 +65,21 @@ def test_tasks_over_the_limit_are_no_room(acceptance: TaskAcceptance) -> None:
     assert held(Rules(acceptance, queue_depth=50, max_live=10)) == min(
         10, held(Rules(acceptance, queue_depth=50))
     )
-    assert not model.has_room(state_of(TaskState.INPUT_REQUIRED), Rules(TaskAcceptance.QUEUE, max_live=1))
+    assert not machine.has_room(state_of(TaskState.INPUT_REQUIRED), Rules(TaskAcceptance.QUEUE, max_live=1))
 
 
 def test_a_task_that_waits_for_input_holds_no_running_slot() -> None:
     """In a queue the next ones are taken as if it were not there; a `single` capsule is taken by it."""
     waiting = state_of(TaskState.INPUT_REQUIRED, TaskState.INPUT_REQUIRED)
-    assert model.has_room(waiting, Rules(TaskAcceptance.QUEUE))
-    assert not model.has_room(waiting, Rules(TaskAcceptance.SINGLE))
+    assert machine.has_room(waiting, Rules(TaskAcceptance.QUEUE))
+    assert not machine.has_room(waiting, Rules(TaskAcceptance.SINGLE))
 
 
 def test_more_running_tasks_than_slots_do_not_eat_the_queue() -> None:
     """Input that comes while all slots run is worked on at once: the waiting places stay."""
     busy = state_of(TaskState.WORKING, TaskState.WORKING, TaskState.SUBMITTED)
-    assert model.has_room(busy, Rules(TaskAcceptance.QUEUE, queue_depth=2))
-    assert not model.has_room(busy, Rules(TaskAcceptance.QUEUE, queue_depth=1))
+    assert machine.has_room(busy, Rules(TaskAcceptance.QUEUE, queue_depth=2))
+    assert not machine.has_room(busy, Rules(TaskAcceptance.QUEUE, queue_depth=1))
 
 
 def test_rules_come_from_the_manifest_and_the_settings() -> None:
@@ -90,18 +92,18 @@ def test_rules_come_from_the_manifest_and_the_settings() -> None:
 def test_the_first_task_brings_the_session_into_the_log() -> None:
     """Only the first."""
     state = State()
-    first = model.submit(state, task(1), "{}")
+    first = machine.submit(state, task(1), EMPTY)
     assert first.generation == 0
     state.apply(first)
-    assert model.submit(state, task(2), "{}").generation is None
+    assert machine.submit(state, task(2), EMPTY).generation is None
 
 
-def test_a_submission_is_no_event() -> None:
+def test_a_submission_is_no_frame() -> None:
     """The first numbered frame of a session is the first task's first status."""
     state = State()
-    change = model.submit(state, task(1), "{}")
+    change = machine.submit(state, task(1), EMPTY)
     state.apply(change)
-    assert (change.events, state.frame) == ((), 0)
+    assert ([(e.kind, e.frame) for e in change.events], state.seq, state.frame) == ([("input", None)], 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +119,7 @@ def test_a_cancel_says_whether_the_task_had_started(
 ) -> None:
     """And only tasks that ran count for the generation."""
     state = state_of(before)
-    change = model.cancel(state, tuple(state.live.values()), 5.0)
+    change = machine.cancel(state, tuple(state.live.values()), 5.0)
     (ended,) = change.updates
     (event,) = change.events
     assert (ended.state, ended.status, ended.output, ended.ended_at) == (
@@ -126,7 +128,7 @@ def test_a_cancel_says_whether_the_task_had_started(
         None,
         5.0,
     )
-    assert (event.frame, event.state, event.status) == (1, TaskState.CANCELED, status)
+    assert (event.frame, event.data) == (1, {"state": TaskState.CANCELED, "message": status})
     assert change.generation == generation
 
 
@@ -134,13 +136,13 @@ def test_decisions_change_nothing_until_they_are_applied() -> None:
     """The same question gives the same answer."""
     state = state_of(*LIVE)
     live = tuple(state.live.values())
-    assert model.cancel(state, live, 1.0) == model.cancel(state, live, 1.0)
+    assert machine.cancel(state, live, 1.0) == machine.cancel(state, live, 1.0)
     assert len(state.live) == 3
 
 
 def test_a_rejected_task_says_that_the_capsule_is_busy() -> None:
     """It has ended as it began."""
-    rejected = model.rejected(task(1))
+    rejected = machine.rejected(task(1))
     assert (rejected.state, rejected.status) == (TaskState.REJECTED, "task rejected: capsule is busy")
 
 
@@ -164,7 +166,7 @@ def test_with_none_alive_the_active_task_is_the_last_that_ended() -> None:
     """Not the last that came."""
     state = state_of(TaskState.WORKING, TaskState.SUBMITTED)
     for task_id in ("tsk_2", "tsk_1"):
-        state.apply(model.cancel(state, (state.live[task_id],), 1.0))
+        state.apply(machine.cancel(state, (state.live[task_id],), 1.0))
     assert state.current() == "tsk_1"
 
 
@@ -177,10 +179,10 @@ def test_numbers_stay_dense_and_counts_true_whatever_happens(commands: list[str]
     for command in commands:
         live = tuple(state.live.values())
         if command != "submit":
-            change = model.cancel(state, live if command == "cancel all" else live[:1], 1.0)
-        elif model.has_room(state, rules):
+            change = machine.cancel(state, live if command == "cancel all" else live[:1], 1.0)
+        elif machine.has_room(state, rules):
             came += 1
-            change = model.submit(state, task(came), "{}")
+            change = machine.submit(state, task(came), EMPTY)
         else:
             continue
         state.apply(change)
@@ -189,13 +191,15 @@ def test_numbers_stay_dense_and_counts_true_whatever_happens(commands: list[str]
             count == len([t for t in state.live.values() if t.state is s])
             for s, count in state.counts.items()
         )
-    assert [(e.seq, e.frame) for e in events] == [(n, n) for n in range(1, len(events) + 1)]
-    assert len({e.task_id for e in events}) == len(events) == came - len(state.live)
+    assert [e.seq for e in events] == list(range(1, len(events) + 1))
+    ended = [e for e in events if e.frame is not None]
+    assert [e.frame for e in ended] == list(range(1, len(ended) + 1))
+    assert len({e.task_id for e in ended}) == len(ended) == came - len(state.live)
 
 
 def test_an_update_that_ends_nothing_moves_the_task_to_its_new_state() -> None:
     """Counters follow."""
     state = state_of(TaskState.SUBMITTED)
-    state.apply(model.Change(updates=(replace(task(1), state=TaskState.WORKING),)))
+    state.apply(Change(updates=(replace(task(1), state=TaskState.WORKING),)))
     assert state.counts[TaskState.WORKING] == 1
     assert state.counts[TaskState.SUBMITTED] == 0

@@ -1,0 +1,102 @@
+"""Tasks and what happens to them, as values in no dialect: what the log keeps and every door reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class TaskState(StrEnum):
+    """Where a task stands. The last four are final (murmur reference, Tasks)."""
+
+    SUBMITTED = "submitted"
+    WORKING = "working"
+    INPUT_REQUIRED = "input-required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    REJECTED = "rejected"
+    CANCELED = "canceled"
+
+    @property
+    def terminal(self) -> bool:
+        """Whether nothing can follow."""
+        return self in TERMINAL
+
+
+TERMINAL: Final = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task as it stands. Times are Unix seconds.
+
+    `status` is the text of its last status, `output` the reply of a completed task or the prompt of a waiting one,
+    `owner` the caller it belongs to. `ended_at` is None while it lives, `waiting_since` unless it waits for input.
+    `turn` and `attempt` count from 1 once it has started; `began` is the number of the event its turn began with.
+    `note` is whatever its backend wants to find again after a restart.
+    """
+
+    id: str
+    context_id: str
+    owner: str
+    state: TaskState
+    created_at: float
+    status: str | None = None
+    output: str | None = None
+    ended_at: float | None = None
+    waiting_since: float | None = None
+    turn: int = 0
+    attempt: int = 0
+    began: int = 0
+    note: str | None = None
+
+
+class EventKind(StrEnum):
+    """What an event says, and the keys of its `data`.
+
+    - `input`: a message came for the task; no keys, the message itself is kept beside the log
+    - `status`: `state`, `message`, and `response` where the state is completed
+    - `text`: `text`, `final`: a piece of the reply; final on the last one, which is the whole where none came before
+    - `thinking`: `text`: a piece of the reasoning
+    - `tool`: `name`, `content`, `call_id`, `is_error`, `duration_ms`, `exit_code`, `truncated`
+    - `artifact`: `name`, `artifact_id`, `parts`, `append`, `last`
+    - `reply`: `parts`: the task's call is answered with this message instead of a task, where a dialect can
+    """
+
+    INPUT = "input"
+    STATUS = "status"
+    TEXT = "text"
+    THINKING = "thinking"
+    TOOL = "tool"
+    ARTIFACT = "artifact"
+    REPLY = "reply"
+
+
+NUMBERED: Final = frozenset(EventKind) - {EventKind.INPUT, EventKind.REPLY}
+"""The kinds that murmur streams show, and therefore number (murmur reference, Streams)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One fact of a session as the log keeps it.
+
+    `seq` counts all events of the session from 1; `frame` is the murmur id, from 1 over the numbered kinds alone and
+    None for the others. `at` is Unix seconds.
+    """
+
+    seq: int
+    frame: int | None
+    task_id: str
+    context_id: str
+    kind: EventKind
+    data: Mapping[str, Any]
+    at: float
+
+    @property
+    def final(self) -> bool:
+        """Whether its task ends with it."""
+        return self.kind is EventKind.STATUS and self.data["state"] in TERMINAL

@@ -1,0 +1,289 @@
+"""The life of tasks as a pure state machine: decisions read the state and change nothing, `State.apply` does.
+
+A decision is a `Change`: the tasks as they will be and the events that say so, numbered. The engine applies it at
+once, so that the next decision builds on it, and shows it to nobody before it is committed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from sidecar.events import NUMBERED, Event, EventKind, Task, TaskState
+from sidecar.model import TaskAcceptance
+from sidecar.tasks import said
+from sidecar.tasks.model import Change, Delivery, Submission
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from sidecar.tasks.model import Input, Rules, State
+    from sidecar.tasks.said import Said
+
+BUSY: Final = "task rejected: capsule is busy"
+CANCELED: Final = "task canceled"
+CANCELED_BEFORE_START: Final = "task canceled before it started"
+ENDED: Final = "session ended"
+INPUT_TIMEOUT: Final = "input-timeout"
+RESUMED: Final = "resumed"
+TURN: Final = "inference turn {}"
+TOO_MUCH: Final = "the reply is over the limit of {} bytes"
+
+
+def has_room(state: State, rules: Rules) -> bool:
+    """Whether one more task is taken (murmur reference, `task_acceptance` and `queue_depth`).
+
+    A task that waits for input holds no running slot; a queue of depth 0 takes nothing.
+    """
+    if len(state.live) >= rules.max_live or rules.acceptance is TaskAcceptance.NONE:
+        return False
+    if rules.acceptance is TaskAcceptance.SINGLE:
+        return not state.live
+    free = max(0, rules.concurrency - state.counts[TaskState.WORKING])
+    return rules.queue_depth > 0 and state.counts[TaskState.SUBMITTED] < free + rules.queue_depth
+
+
+def next_queued(state: State, rules: Rules) -> Task | None:
+    """Return the task that may start now: the oldest queued one, while fewer run than may."""
+    if not state.queued or state.counts[TaskState.WORKING] >= rules.slots:
+        return None
+    return state.live[next(iter(state.queued))]
+
+
+def submit(state: State, task: Task, given: Input) -> Change:
+    """Decide that a new task is taken; no frame says so, its first one comes when it starts."""
+    came = Event(state.seq + 1, None, task.id, task.context_id, EventKind.INPUT, {}, task.created_at)
+    return Change(
+        Submission(task, given), events=(came,), generation=None if state.stored else state.generation
+    )
+
+
+def rejected(task: Task) -> Task:
+    """Return the task that found no room: it is answered, and kept nowhere."""
+    return replace(task, state=TaskState.REJECTED, status=BUSY, ended_at=task.created_at)
+
+
+def hand_out(state: State, task: Task, at: float, *, attempt: bool) -> Change:
+    """Decide that a worker begins with a task, which begins a turn; `attempt` counts it as one."""
+    draft = _Draft(state, at)
+    draft.task = task
+    draft.begin_turn(attempt=task.attempt + attempt)
+    return draft.change(handed_out=True)
+
+
+def deliver(state: State, task: Task, given: Input, at: float) -> Change:
+    """Decide that a task gets the input that it waits for."""
+    draft = _Draft(state, at)
+    draft.task = task
+    delivery = Delivery(task.id, draft.event(EventKind.INPUT, {}), given)
+    draft.working(RESUMED)
+    return replace(draft.change(), delivery=delivery)
+
+
+def report(
+    state: State, task: Task, lines: Iterable[Said], at: float, *, rules: Rules, note: str | None = None
+) -> Change:
+    """Decide what comes of what a worker said of a task that started; nothing follows a final one.
+
+    `note`, if given, takes the place of the task's.
+    """
+    draft = _Report(state, task, at, rules.output)
+    if note is not None:
+        draft.task = replace(task, note=note)
+    for each in lines:
+        draft.say(each)
+        if draft.task.state.terminal:
+            break
+    return draft.change()
+
+
+def end(state: State, tasks: Iterable[Task], ending: TaskState, message: str, at: float) -> Change:
+    """Decide that live tasks end in this way, each with its one final event, in the order given."""
+    draft = _Draft(state, at)
+    for task in tasks:
+        draft.task = task
+        draft.end(ending, said.clean(message))
+    return draft.change()
+
+
+def cancel(state: State, tasks: Iterable[Task], at: float) -> Change:
+    """Decide that live tasks are canceled, each with its one final event, in the order given."""
+    draft = _Draft(state, at)
+    for task in tasks:
+        draft.task = task
+        draft.end(
+            TaskState.CANCELED, CANCELED if task.state is not TaskState.SUBMITTED else CANCELED_BEFORE_START
+        )
+    return draft.change()
+
+
+def _members(each: said.Tool | said.Artifact) -> dict[str, Any]:
+    return said.checked({field.name: getattr(each, field.name) for field in fields(each)})
+
+
+class _Draft:
+    """A change in the making. `task` is the one that it is about, as it stands in it."""
+
+    task: Task
+
+    def __init__(self, state: State, at: float) -> None:
+        self._state = state
+        self._at = at
+        self._frame = state.frame
+        self._generation = state.generation
+        self._events: list[Event] = []
+        self._updates: dict[str, Task] = {}
+
+    def change(self, *, handed_out: bool = False) -> Change:
+        """Return what it has come to."""
+        return Change(
+            updates=tuple(self._updates.values()),
+            events=tuple(self._events),
+            generation=None if self._generation == self._state.generation else self._generation,
+            handed_out=handed_out,
+        )
+
+    @property
+    def seq(self) -> int:
+        """The number of its last event."""
+        return self._state.seq + len(self._events)
+
+    def event(self, kind: EventKind, data: Mapping[str, Any]) -> int:
+        """Add an event of the task and return its number."""
+        frame = None
+        if kind in NUMBERED:
+            frame = self._frame = self._frame + 1
+        self._events.append(
+            Event(self.seq + 1, frame, self.task.id, self.task.context_id, kind, data, self._at)
+        )
+        return self.seq
+
+    def update(self, task: Task) -> None:
+        """Have the task be so."""
+        self.task = self._updates[task.id] = task
+
+    def working(self, message: str) -> int:
+        """Say that the task is worked on; whatever it waited for, it waits no longer."""
+        self.update(
+            replace(self.task, state=TaskState.WORKING, status=message, output=None, waiting_since=None)
+        )
+        return self.event(EventKind.STATUS, {"state": TaskState.WORKING, "message": message})
+
+    def begin_turn(self, *, attempt: int) -> None:
+        """Begin the task's next turn."""
+        turn = self.task.turn + 1
+        began = self.working(TURN.format(turn))
+        self.update(replace(self.task, turn=turn, attempt=attempt, began=began))
+
+    def end(self, ending: TaskState, message: str, response: str | None = None) -> None:
+        """End the task."""
+        self._generation += self.task.state is not TaskState.SUBMITTED
+        data: dict[str, Any] = {"state": ending, "message": message}
+        if ending is TaskState.COMPLETED:
+            data["response"] = response or ""
+        self.event(EventKind.STATUS, data)
+        self.update(
+            replace(
+                self.task,
+                state=ending,
+                status=message,
+                output=response,
+                ended_at=self._at,
+                waiting_since=None,
+                note=None,
+            )
+        )
+
+
+class _Report(_Draft):
+    """A change made of what one worker said."""
+
+    def __init__(self, state: State, task: Task, at: float, limit: int) -> None:
+        super().__init__(state, at)
+        self.task = task
+        self._turn = state.turns[task.id]
+        self._same_turn = True
+        self._size = self._turn.size
+        self._limit = limit
+        self._texts: list[str] = []
+
+    def change(self, *, handed_out: bool = False) -> Change:
+        """Return what it has come to; a note alone changes the task as well."""
+        if self.task is not self._state.live[self.task.id]:
+            self._updates[self.task.id] = self.task
+        return super().change(handed_out=handed_out)
+
+    def say(self, each: Said) -> None:
+        """Take in one thing that the worker said. Raises NotSaidError for what no JSON can hold."""
+        match each:
+            case said.Text(text):
+                self._text(said.clean(text))
+            case said.Thinking(text):
+                if text:
+                    self.event(EventKind.THINKING, {"text": said.clean(text)})
+            case said.Tool():
+                self.event(EventKind.TOOL, _members(each))
+            case said.Artifact():
+                self.event(EventKind.ARTIFACT, _members(each))
+            case said.Status(message):
+                self.working(said.clean(message))
+            case said.InputRequired(prompt):
+                self._wait(said.clean(prompt))
+            case said.Turn():
+                if not (self._turn.fresh and self.seq == self._state.seq):
+                    self._next_turn()
+            case _:
+                self._say_last(each)
+
+    def _say_last(self, each: said.Reply | said.Completed | said.Failed | said.Rejected) -> None:
+        match each:
+            case said.Reply(parts):
+                self.event(EventKind.REPLY, said.checked({"parts": parts}))
+                self._complete(said.texts(parts))
+            case said.Completed(response):
+                self._complete(None if response is None else said.clean(response))
+            case said.Failed(message):
+                self.end(TaskState.FAILED, said.clean(message))
+            case said.Rejected(message):
+                self.end(TaskState.REJECTED, said.clean(message))
+
+    def _text(self, text: str) -> None:
+        if not text:
+            return
+        self._size += len(text.encode())
+        if self._size > self._limit:
+            self._overflow()
+            return
+        self._texts.append(text)
+        self.event(EventKind.TEXT, {"text": text, "final": False})
+
+    def _next_turn(self) -> None:
+        self.begin_turn(attempt=self.task.attempt)
+        self._same_turn = False
+        self._size = 0
+        self._texts.clear()
+
+    def _wait(self, prompt: str) -> None:
+        self.update(
+            replace(
+                self.task,
+                state=TaskState.INPUT_REQUIRED,
+                status=prompt,
+                output=prompt,
+                waiting_since=self.task.waiting_since or self._at,
+            )
+        )
+        self.event(EventKind.STATUS, {"state": TaskState.INPUT_REQUIRED, "message": prompt})
+
+    def _complete(self, response: str | None) -> None:
+        """Split the end in two, as every view wants it: the last of the text, and the status."""
+        if response is None:
+            response = (self._turn.text if self._same_turn else "") + "".join(self._texts)
+        elif len(response.encode()) > self._limit:
+            self._overflow()
+            return
+        self.event(EventKind.TEXT, {"text": "" if self._size else response, "final": True})
+        self.end(TaskState.COMPLETED, ENDED, response)
+
+    def _overflow(self) -> None:
+        self.end(TaskState.FAILED, TOO_MUCH.format(self._limit))
