@@ -140,7 +140,12 @@ _SECRET_SCHEMA: Final[dict[str, Any]] = {
 }
 
 Word: TypeAlias = Annotated[str, PlainValidator(text(str, "text")), _WORD_SCHEMA]
-Argv: TypeAlias = Annotated[tuple[Word, ...], BeforeValidator(words), AfterValidator(_program)]
+Argv: TypeAlias = Annotated[
+    tuple[Word, ...],
+    BeforeValidator(words),
+    AfterValidator(_program),
+    WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 1}),
+]
 Variable: TypeAlias = Annotated[
     str, PlainValidator(text(_variable, "the name of a variable", quotable=False)), _NAME_SCHEMA
 ]

@@ -4,8 +4,8 @@ A name is `SIDECAR_` and the path in capitals, joined by two underscores. Settin
 `SIDECAR_CAPSULES__<id>__<KEY>`: the id stands there as it is (capitals are taken for small letters), so that ids with
 `-`, `.` or `~` need a way of setting variables which allows such names, as container engines and `env` do. Lists
 and the roots are for the file and the flags. A secret is never the variable's text: `<PATH>__ENV` and `<PATH>__FILE`
-say where it is. An empty variable counts as not set. Names without two underscores that
-match no key are left alone: other programs use the prefix too.
+say where it is. An empty variable counts as not set. Names without two underscores that match no key are left alone:
+other programs use the prefix too.
 """
 
 from __future__ import annotations

@@ -37,7 +37,8 @@ class Namesakes:
         before = self._carried.pop(directory, ())
         if now:
             self._carried[directory] = now
-        self._carriers.update(now)
+        for name in now:
+            self._carriers[name] += 1
         for name in before:
             self._carriers[name] -= 1
             if not self._carriers[name]:
