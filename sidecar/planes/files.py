@@ -2,55 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import threading
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from sidecar.errors import RefusedError, refusal
-from sidecar.model import Answer, Containment, FilesExport
-from sidecar.planes import listing, paths, reading
-from sidecar.planes.beneath import Rules
-from sidecar.web.answers import JSON, etag_matches
+from sidecar.model import Answer
+from sidecar.planes import listing, paths
+from sidecar.planes.reads import tree
+from sidecar.web.answers import JSON, Streamed, etag_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from sidecar.model import Capsule
-    from sidecar.planes.beneath import Resolver
-    from sidecar.planes.pool import Pool
-    from sidecar.planes.reading import Content, Memory
+    from sidecar.model import Capsule, FilesExport
+    from sidecar.planes.audit import Audit
+    from sidecar.planes.reads import Reads
 
-READS: Final = 4
 LISTINGS: Final = 1
-"""How many of each may be in the threads at once for one capsule: listings take long, and the second finds the hashes of the first."""
+"""How many listings may be in the threads at once for one capsule: they take long, and the second finds the hashes of the first."""
+SMALL_LISTING: Final = 256 * 1024
+"""Bytes up to which a listing is held by each client's answer; clients share bigger ones."""
 
 _NO_PLANE: Final = refusal(
     "no_resource_plane", "This capsule exports no files: its manifest has no exports.files."
 )
-_OCTETS: Final = ("content-type", "application/octet-stream")
 
 
-def rules_of(capsule: Capsule) -> Rules:
-    """Return what may lie on the way to a file: `scoped` follows no link (murmur reference, containment)."""
-    return Rules(links=capsule.containment is not Containment.SCOPED, mounts=capsule.settings.cross_mounts)
-
-
-def tree_of(capsule: Capsule, root: str) -> reading.Tree:
-    """Return an export root of a capsule as the disk sees it."""
-    return reading.Tree(capsule.workspace, root.encode(errors="surrogateescape"), rules_of(capsule))
-
-
-def file_answer(content: Content, if_none_match: str | None, *facts: tuple[str, str]) -> Answer:
-    """Make the answer of a read: 200 with the bytes, or 304 with the same validators (RFC 9110 section 13.1.2)."""
-    etag = f'"sha256:{content.sha256}"'
-    headers = (("etag", etag), ("x-murmur-mtime-ms", str(content.mtime_ms)), *facts)
-    if etag_matches(if_none_match, etag):
-        return Answer(304, headers)
-    return Answer(200, (_OCTETS, *headers), content.data)
-
-
+@lru_cache(maxsize=1024)
 def visible(text: str) -> str:
     """Return a text that can stand in a header: what cannot is shown by its escape."""
     if text.isascii() and text.isprintable():
@@ -61,72 +45,101 @@ def visible(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FilesPlane:
-    """Lists and reads `exports.files`. Pool, resolver and memory are shared with the other plane, and the owner's."""
+    """Lists and reads `exports.files`."""
 
-    pool: Pool
-    resolver: Resolver
-    memory: Memory
+    reads: Reads
+    audit: Audit
 
-    async def list(self, capsule: Capsule, generation: int) -> Answer:
-        """Answer a listing. `generation` counts the session's ended tasks. Raises RefusedError."""
-        export = _export(capsule)
+    async def list(
+        self, capsule: Capsule, generation: int, if_none_match: str | None = None
+    ) -> Answer | Streamed:
+        """Answer a listing. `generation` counts the session's ended tasks. Raises RefusedError.
+
+        Its etag is that of the whole body, so that an answer of 304 means: no file and no fact has changed.
+        """
+        try:
+            answer, size, etag = await self._list(capsule, generation, if_none_match)
+        except RefusedError as error:
+            self.audit.files(capsule.id, None, error.refusal.code)
+            raise
+        except asyncio.CancelledError:
+            self.audit.files(capsule.id, None, "cut")
+            raise
+        self.audit.files(capsule.id, None, "ok" if answer.status == 200 else "not_modified", size, etag)  # noqa: PLR2004 -- the status
+        return answer
+
+    async def _list(
+        self, capsule: Capsule, generation: int, if_none_match: str | None
+    ) -> tuple[Answer | Streamed, int, str]:
+        reads, export = self.reads, _export(capsule)
         stop = threading.Event()
         try:
-            body = await self.pool.run(
-                ("list", capsule.session_id),
-                LISTINGS,
-                self._listing,
-                capsule,
-                export,
-                generation,
-                stop.is_set,
+            pieces, length, digest = await reads.pool.run(
+                ("list", capsule.session_id), LISTINGS, self._body, capsule, export, generation, stop.is_set
             )
         finally:  # a caller that left: the thread ends after the file at hand
             stop.set()
-        return Answer(200, (JSON,), body)
+        etag = f'"sha256:{digest.hex()}"'
+        if etag_matches(if_none_match, etag):
+            return Answer(304, (("etag", etag),)), 0, etag
+        headers = (JSON, ("etag", etag))
+        if length > SMALL_LISTING:
+            return Streamed(200, headers, reads.places.share(digest, pieces, length)), length, etag
+        return Answer(200, headers, b"".join(pieces)), length, etag
 
     async def read(
         self, capsule: Capsule, raw_rest: str, generation: int, if_none_match: str | None = None
-    ) -> Answer:
+    ) -> Answer | Streamed:
         """Answer a read. `raw_rest` is what follows `/resources/files/` in the raw target, without the query.
 
         Raises RefusedError.
         """
-        export = _export(capsule)
-        content = await self.pool.run(
-            ("read", capsule.session_id),
-            READS,
-            reading.read,
-            self.resolver,
-            tree_of(capsule, export.root),
-            paths.from_target(raw_rest),
-            export.max_bytes,
-            self.memory,
-        )
-        return file_answer(
-            content,
-            if_none_match,
-            ("x-murmur-generation", str(generation)),
-            ("x-murmur-containment", capsule.containment.value),
-            ("x-murmur-export-root", visible(export.root)),
-        )
 
-    def _listing(
+        def note(outcome: str, size: int, etag: str) -> None:
+            self.audit.files(capsule.id, raw_rest, outcome, size, etag)
+
+        try:
+            export = _export(capsule)
+            return await self.reads.answer(
+                capsule,
+                export.root,
+                paths.from_target(raw_rest),
+                export.max_bytes,
+                if_none_match=if_none_match,
+                facts=(
+                    ("x-murmur-generation", str(generation)),
+                    ("x-murmur-containment", capsule.containment.value),
+                    ("x-murmur-export-root", visible(export.root)),
+                ),
+                note=note,
+            )
+        except RefusedError as error:
+            self.audit.files(capsule.id, raw_rest, error.refusal.code)
+            raise
+
+    def _body(
         self, capsule: Capsule, export: FilesExport, generation: int, stopped: Callable[[], bool]
-    ) -> bytes:
-        """Build the body in the thread, keys in the order of the reference."""
-        return orjson.dumps(
+    ) -> tuple[Sequence[bytes], int, bytes]:
+        """Build the body in the thread, keys in the order of the reference: its pieces, its length, its SHA-256."""
+        head = orjson.dumps(
             {
                 "root": export.root,
                 "mode": "read-only",
                 "max_bytes": export.max_bytes,
                 "generation": generation,
                 "containment_achieved": capsule.containment.value,
-                "entries": listing.entries(
-                    self.resolver, tree_of(capsule, export.root), self.memory, stopped
-                ),
+                "entries": [],
             }
-        )
+        ).removesuffix(b"]}")
+        pieces = [head]
+        reads = self.reads
+        where = tree(capsule, export.root)
+        pieces += listing.pieces(reads.resolver, where, reads.memory, stopped)
+        pieces.append(b"]}")
+        digest = hashlib.sha256()
+        for piece in pieces:
+            digest.update(piece)
+        return pieces, sum(map(len, pieces)), digest.digest()
 
 
 def _export(capsule: Capsule) -> FilesExport:

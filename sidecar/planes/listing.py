@@ -1,43 +1,68 @@
-"""All regular files beneath an export root, with hashes. Runs in a pool's thread."""
+"""All regular files beneath an export root, with hashes, as JSON. Runs in a pool's thread."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+import orjson
+
+from sidecar.errors import RefusedError, refusal
 from sidecar.planes.beneath import PATH_MAX, Rules
-from sidecar.planes.reading import Memory, Tree, hash_of, refused, reopen
+from sidecar.planes.reading import hash_of, refused, reopen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sidecar.planes.beneath import Resolver
+    from sidecar.planes.memory import Memory
+    from sidecar.planes.reading import Tree
 
+MOST: Final = 64 * 1024 * 1024
+"""Bytes that a listing may have, and names of directories that it may keep in mind: some 400,000 files."""
+PIECE: Final = 64 * 1024
+
+WORK: Final = 0.0002
+REST: Final = 0.0002
+"""Seconds for which a listing works at a stretch, and then leaves the interpreter to the event loop."""
+
+_TOO_LARGE: Final = refusal(
+    "too_large", "There are more files beneath the exported root than a listing holds; export a smaller tree."
+)
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One file of a listing. `path` is relative to the root; the other three come from one open of it."""
+class _Item(NamedTuple):
+    """What a directory holds: a file with its entry written out, or a directory yet to be looked into.
 
-    path: str
-    size_bytes: int
-    mtime_ms: int
-    sha256: str
+    `key` sorts it among its siblings as its path sorts among all paths: a directory's ends in `/`.
+    """
+
+    key: bytes
+    entry: bytes | None
 
 
-def entries(
-    resolver: Resolver, tree: Tree, memory: Memory, stopped: Callable[[], bool] = lambda: False
-) -> list[Entry]:
-    """List an export: no entries where its root is missing. Raises RefusedError where the root leads outside or is shut.
+def pieces(
+    resolver: Resolver,
+    tree: Tree,
+    memory: Memory,
+    stopped: Callable[[], bool] = lambda: False,
+    *,
+    most: int = MOST,
+) -> list[bytes]:
+    """List an export: the entries as JSON objects with commas between, sorted by the bytes of their paths.
 
-    What vanishes meanwhile, cannot be read, is no regular file, lies behind a mount point that may not be
-    crossed, or has a name that no request can spell (not UTF-8, too long), is left out. A link that may be
-    followed to a regular file is an entry of its own; linked directories are not descended into.
-    `stopped` is asked between any two files, and ends the work early.
+    Keys are those of the reference, in its order; the three facts of an entry come from one look at the file.
+    Nothing comes of a root that is missing. What vanishes meanwhile, cannot be read, is no regular file, lies
+    behind a mount point that may not be crossed, or has a name that no request can spell (not UTF-8, too long),
+    is left out. A link that may be followed to a regular file is an entry of its own; linked directories are not
+    descended into. `stopped` is asked between any two files, and ends the work early.
+
+    Raises RefusedError where the root leads outside or is shut, and `too_large` beyond `most` bytes.
     """
     try:
         root = tree.open(resolver)
@@ -46,21 +71,36 @@ def entries(
             return []
         raise refused(error) from error
     try:
-        found = list(_Look(resolver, root, tree.rules, memory, stopped).everything())
+        look = _Look(resolver, root, tree.rules, memory, stopped, most)
+        return _joined(look.everything())
     except OSError as error:
         raise refused(error) from error
     finally:
         os.close(root)
-    found.sort(key=lambda entry: entry[0])
-    return [entry for _, entry in found]
 
 
-@dataclass(frozen=True, slots=True)
+def _joined(entries: Iterator[bytes]) -> list[bytes]:
+    """Put entries together in pieces of a good size to send."""
+    whole: list[bytes] = []
+    part: list[bytes] = []
+    size = 0
+    for entry in entries:
+        part.append(entry)
+        size += len(entry)
+        if size >= PIECE:
+            whole.append((b"," if whole else b"") + b",".join(part))
+            part, size = [], 0
+    if part:
+        whole.append((b"," if whole else b"") + b",".join(part))
+    return whole
+
+
+@dataclass(slots=True)
 class _Look:
-    """One walk over a tree.
+    """One walk over a tree, in the order of the paths.
 
-    Directories are opened anew from the root by their path, so that no more than four descriptors are held at
-    once, however deep the tree is.
+    A directory's own files are looked at in one go; directories are opened anew from the root by their path, so
+    that no more than four descriptors are held at once, however deep the tree is.
     """
 
     resolver: Resolver
@@ -68,21 +108,39 @@ class _Look:
     rules: Rules
     memory: Memory
     stopped: Callable[[], bool]
+    room: int
+    _since: float = field(default_factory=time.perf_counter)
 
-    def everything(self) -> Iterator[tuple[bytes, Entry]]:
-        pending = [b""]
-        while pending and not self.stopped():
-            folder = pending.pop()
-            try:
-                fd = self._directory(folder)
-            except OSError:
-                if not folder:
-                    raise
+    def everything(self) -> Iterator[bytes]:
+        """Yield the entry of each file."""
+        stack = [(b"", self._items(b""))]
+        while stack:
+            folder, items = stack[-1]
+            if not items:
+                stack.pop()
                 continue
+            key, entry = items.pop()
+            if entry is not None:
+                yield entry
+                continue
+            self.room += len(key)
+            if self.stopped():
+                return
+            below = folder + key
             try:
-                yield from self._files(fd, folder, pending)
-            finally:
-                os.close(fd)
+                stack.append((below, self._items(below)))
+            except OSError:
+                continue
+
+    def _items(self, folder: bytes) -> list[_Item]:
+        """Return what is in a directory, last one first. Raises OSError."""
+        fd = self._directory(folder)
+        try:
+            found = list(self._found(fd, folder))
+        finally:
+            os.close(fd)
+        found.sort(reverse=True)
+        return found
 
     def _directory(self, path: bytes) -> int:
         """Return a descriptor for reading the names of a directory beneath the root, reached without links."""
@@ -96,57 +154,88 @@ class _Look:
     def _strict(self) -> Rules:
         return Rules(links=False, mounts=self.rules.mounts)
 
-    def _files(self, fd: int, folder: bytes, pending: list[bytes]) -> Iterator[tuple[bytes, Entry]]:
-        """Yield a directory's own files, and put its directories on the list.
-
-        What the directory says of a name's kind is only a hint: the open decides.
-        """
+    def _found(self, fd: int, folder: bytes) -> Iterator[_Item]:
+        """Yield what is in a directory. What it says of a name's kind is only a hint: the look at the file decides."""
+        device = os.fstat(fd).st_dev
         with os.scandir(fd) as names:
             for found in names:
                 if self.stopped():
                     return
+                self._rest()
                 name = os.fsencode(found.name)
-                path = folder + b"/" + name if folder else name
+                path = folder + name
                 try:
                     shown = path.decode()
                     if len(path) >= PATH_MAX:
                         continue
                     if found.is_dir(follow_symlinks=False):
-                        pending.append(path)
+                        item = _Item(name + b"/", None)
+                    elif entry := self._entry(found, fd, device, path, shown):
+                        item = _Item(name, entry)
+                    else:
                         continue
-                    entry = self._entry(fd, name, path, shown, link=found.is_symlink())
                 except (OSError, UnicodeDecodeError):
                     continue
-                if entry is not None:
-                    yield path, entry
+                self.room -= len(item.entry or item.key)
+                if self.room < 0:
+                    raise RefusedError(_TOO_LARGE)
+                yield item
 
-    def _entry(self, fd: int, name: bytes, path: bytes, shown: str, *, link: bool) -> Entry | None:
-        if link and not self.rules.links:
-            return None
-        if link:
+    def _entry(
+        self, found: os.DirEntry[str], folder: int, device: int, path: bytes, shown: str
+    ) -> bytes | None:
+        """Return the entry of a name, None where it has none. Raises OSError."""
+        if found.is_symlink():
+            if not self.rules.links:
+                return None
             handle = self.resolver.open(self.root, path, self.rules)
         else:
-            handle = self.resolver.open(fd, name, self._strict)
+            # What is still the inode that the directory names is no link and no mount point: where its hash is
+            # known too, the one look tells everything.
+            facts = found.stat(follow_symlinks=False)
+            if facts.st_ino == found.inode() and facts.st_dev == device and stat.S_ISREG(facts.st_mode):
+                digest = self.memory.find(facts)
+                if digest is not None:
+                    return _written(shown, facts.st_size, facts, digest)
+            handle = self.resolver.open(folder, os.fsencode(found.name), self._strict)
         try:
-            facts = os.fstat(handle)
-            if not stat.S_ISREG(facts.st_mode):
-                return None
-            size, digest = facts.st_size, self.memory.find(facts)
-            if digest is None:
-                hashed = self._hash(handle, facts)
-                if hashed is None:
-                    return None
-                size, digest = hashed
+            return self._looked_at(handle, shown)
         finally:
             os.close(handle)
-        return Entry(shown, size, facts.st_mtime_ns // 1_000_000, digest.hex())
 
-    def _hash(self, handle: int, before: os.stat_result) -> tuple[int, bytes] | None:
+    def _looked_at(self, handle: int, shown: str) -> bytes | None:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            return None
+        digest = self.memory.find(facts)
+        if digest is not None:
+            return _written(shown, facts.st_size, facts, digest)
         fd = reopen(handle)
         try:
-            hashed = hash_of(fd, before.st_size, self.stopped)
-            if hashed is not None and hashed[0] == before.st_size:
-                self.memory.keep(before, os.fstat(fd), hashed[1])
+            hashed = hash_of(fd, facts.st_size, self.stopped)
+            if hashed is None:
+                return None
+            if hashed[0] == facts.st_size:
+                self.memory.keep(facts, os.fstat(fd), hashed[1])
         finally:
             os.close(fd)
-        return hashed
+        return _written(shown, hashed[0], facts, hashed[1])
+
+    def _rest(self) -> None:
+        """Sleep when it is time to.
+
+        A thread that computes without a pause gets the interpreter back for a whole switch interval at a time,
+        and each request would wait for it several times over.
+        """
+        if REST and time.perf_counter() - self._since > WORK:
+            time.sleep(REST)
+            self._since = time.perf_counter()
+
+
+def _written(path: str, size: int, facts: os.stat_result, digest: bytes) -> bytes:
+    return b'{"path":%b,"size_bytes":%d,"mtime_ms":%d,"sha256":"%b"}' % (
+        orjson.dumps(path),
+        size,
+        facts.st_mtime_ns // 1_000_000,
+        digest.hex().encode(),
+    )

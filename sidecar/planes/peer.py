@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sidecar.errors import RefusedError, refusal
-from sidecar.planes import handles, paths, reading
-from sidecar.planes.files import READS, file_answer, tree_of
+from sidecar.planes import handles, paths
+from sidecar.planes.sharing import peer_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from sidecar.model import Answer, Capsule
-    from sidecar.planes.beneath import Resolver
-    from sidecar.planes.handles import HandleKeys
-    from sidecar.planes.pool import Pool
-    from sidecar.planes.reading import Memory
+    from sidecar.planes.audit import Audit
+    from sidecar.planes.reads import Reads
+    from sidecar.planes.sharing import Sharing
+    from sidecar.web.answers import Streamed
 
-_NO_PLANE: Final = refusal(
-    "no_peer_plane", "This capsule shares no files with peers: its manifest has no exports.peer_files."
-)
 _NO_HANDLE: Final = refusal("not_found", "A peer handle must follow: /resources/peer/<handle>.")
 _NO_AUDIENCE: Final = refusal(
     "missing_audience",
@@ -31,13 +25,11 @@ _NO_AUDIENCE: Final = refusal(
 
 @dataclass(frozen=True, slots=True)
 class PeerPlane:
-    """Redeems handles for `exports.peer_files`. `now` is the clock, in Unix seconds."""
+    """Redeems handles for `exports.peer_files`."""
 
-    pool: Pool
-    resolver: Resolver
-    memory: Memory
-    keys: HandleKeys
-    now: Callable[[], float] = time.time
+    reads: Reads
+    sharing: Sharing
+    audit: Audit
 
     async def redeem(
         self,
@@ -47,38 +39,49 @@ class PeerPlane:
         *,
         audience: str | None,
         if_none_match: str | None = None,
-    ) -> Answer:
+    ) -> Answer | Streamed:
         """Answer a handle with its file. `token` is what follows `/resources/peer/` in the raw target, without the query.
 
         The checks come in the reference's order, and no answer repeats the token. Raises RefusedError.
         """
         if not token:
+            self.audit.redeemed(capsule.id, None, _NO_HANDLE.code)
             raise RefusedError(_NO_HANDLE)
-        export = capsule.manifest.peer_files
-        if export is None:
-            raise RefusedError(_NO_PLANE)
+        handle_id = handles.handle_id(token)
+
+        def note(outcome: str, size: int = 0, etag: str | None = None) -> None:
+            self.audit.redeemed(capsule.id, handle_id, outcome, size, etag)
+
+        try:
+            export = peer_files(capsule)
+            claims = self._claims(capsule.session_id, token, handle_id, audience)
+            return await self.reads.answer(
+                capsule,
+                export.root,
+                paths.checked(claims.path.encode(errors="surrogatepass")),
+                export.max_bytes,
+                if_none_match=if_none_match,
+                facts=(
+                    ("x-murmur-generation", str(generation)),
+                    ("x-murmur-containment", capsule.containment.value),
+                    ("x-murmur-handle-id", handle_id),
+                ),
+                note=note,
+            )
+        except RefusedError as error:
+            note(error.refusal.code)
+            raise
+
+    def _claims(self, session: str, token: str, handle_id: str, audience: str | None) -> handles.Claims:
+        """Return what a handle says, once all of it holds."""
         handle = handles.parse(token)
         audience = handles.audience_of(audience or "")
         if not audience:
             raise RefusedError(_NO_AUDIENCE)
-        session = capsule.session_id
+        sharing = self.sharing
         claims = handles.verify(
-            handle, self.keys.of(session), audience, issuer=session, now_ms=int(self.now() * 1000)
+            handle, sharing.keys.of(session), audience, issuer=session, now_ms=sharing.now_ms()
         )
-        content = await self.pool.run(
-            ("read", session),
-            READS,
-            reading.read,
-            self.resolver,
-            tree_of(capsule, export.root),
-            paths.checked(claims.path.encode(errors="surrogatepass")),
-            export.max_bytes,
-            self.memory,
-        )
-        return file_answer(
-            content,
-            if_none_match,
-            ("x-murmur-generation", str(generation)),
-            ("x-murmur-containment", capsule.containment.value),
-            ("x-murmur-handle-id", handles.handle_id(token)),
-        )
+        if sharing.is_revoked(session, handle_id):
+            raise RefusedError(handles.EXPIRED)
+        return claims

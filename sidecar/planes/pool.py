@@ -72,7 +72,8 @@ class Pool:
         """Run `work` in a thread, at most `limit` at once for this lane, and return what it returns.
 
         Raises what it raises, and RefusedError `unavailable`. A caller that is cancelled leaves at once;
-        its work, once begun, keeps its place in the lane until it ends.
+        its work, once begun, keeps its place in the lane until it ends; a result with a `close` that nobody takes
+        is closed.
         """
         if self._closing:
             raise RefusedError(_BUSY)
@@ -91,7 +92,12 @@ class Pool:
             self._work.put(job)
         elif self._sweep is None:
             self._sweep = loop.call_at(job.deadline, self._expire)
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                _let_go(future.result())  # it came in the moment in which its caller left
+            raise
 
     async def aclose(self, within: float = 2.0) -> int:
         """Refuse what waits, let what runs end, and return how many threads were still stuck `within` seconds later."""
@@ -136,6 +142,7 @@ class Pool:
                 try:
                     job.future.get_loop().call_soon_threadsafe(self._answer, job.future, result, error)
                 except RuntimeError:  # the loop is closed: nobody waits any more
+                    _let_go(result)
                     return
 
     def _following(self, job: _Job) -> _Job | None:
@@ -168,6 +175,8 @@ class Pool:
                 future.set_result(result)
             else:
                 future.set_exception(error)
+        else:
+            _let_go(result)
         if self._closing and not self._busy:
             self._idle.set()
 
@@ -207,3 +216,9 @@ def _refuse(jobs: Iterable[_Job]) -> None:
     for job in jobs:
         if not job.future.done():
             job.future.set_exception(RefusedError(_BUSY))
+
+
+def _let_go(result: object) -> None:
+    close = getattr(result, "close", None)
+    if close is not None:
+        close()

@@ -6,20 +6,19 @@ import errno
 import hashlib
 import os
 import stat
-import threading
-import time
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from sidecar.errors import RefusedError, refusal
 from sidecar.planes import paths
 from sidecar.planes.beneath import Rules
+from sidecar.planes.opened import Opened
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sidecar.planes.beneath import Resolver
+    from sidecar.planes.memory import Memory
 
 NOT_FOUND: Final = refusal("not_found", "There is no such file beneath the exported root.")
 LINK: Final = refusal(
@@ -33,6 +32,7 @@ TOO_LARGE: Final = refusal("too_large", "The file is larger than the export's ma
 IO_ERROR: Final = refusal(
     "io_error", "The file could not be read; whoever runs the capsule can check its permissions and its disk."
 )
+CHANGED: Final = refusal("io_error", "The file changes while it is read; try again when it is at rest.")
 
 _BY_ERRNO: Final = {
     errno.ENOENT: NOT_FOUND,
@@ -43,8 +43,10 @@ _BY_ERRNO: Final = {
 _ON_THE_WAY: Final = Rules(links=True, mounts=True)
 """For the root itself: how it lies in the workspace is the operator's affair."""
 
+IN_MEMORY: Final = 1024 * 1024
+"""Bytes up to which a file is read at once and held until it is sent; bigger ones are sent as they are read."""
+
 _CHUNK: Final = 256 * 1024
-_SETTLED_NS: Final = 2_000_000_000
 
 
 def refused(error: OSError) -> RefusedError:
@@ -112,29 +114,50 @@ class Content:
     mtime_ms: int
 
 
-def read(resolver: Resolver, tree: Tree, path: bytes, max_bytes: int, memory: Memory) -> Content:
-    """Read a file of at most `max_bytes`. Raises RefusedError."""
+def read(resolver: Resolver, tree: Tree, path: bytes, max_bytes: int, memory: Memory) -> Content | Opened:
+    """Read a file of at most `max_bytes`; one that is too big to hold comes back open. Raises RefusedError."""
     try:
-        handle = tree.find(resolver, path)
+        fd, facts = open_file(resolver, tree, path, max_bytes)
         try:
-            facts = os.fstat(handle)
-            if not stat.S_ISREG(facts.st_mode):
-                raise RefusedError(NOT_REGULAR)
-            if facts.st_size > max_bytes:
-                raise RefusedError(TOO_LARGE)
-            fd = reopen(handle)
+            if facts.st_size <= IN_MEMORY:
+                data = _read_all(fd, facts.st_size, max_bytes)
+                digest = hashlib.sha256(data)
+                if len(data) == facts.st_size and memory.wants(facts):
+                    memory.keep(facts, os.fstat(fd), digest.digest())
+                return Content(data, digest.hexdigest(), facts.st_mtime_ns // 1_000_000)
+            opened = Opened(fd, facts)
+            fd = -1
+            return opened
         finally:
-            os.close(handle)
-        try:
-            data = _read_all(fd, facts.st_size, max_bytes)
-            digest = hashlib.sha256(data)
-            if memory.wants(facts) and len(data) == facts.st_size:
-                memory.keep(facts, os.fstat(fd), digest.digest())
-        finally:
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
     except OSError as error:
         raise refused(error) from error
-    return Content(data, digest.hexdigest(), facts.st_mtime_ns // 1_000_000)
+
+
+def look(resolver: Resolver, tree: Tree, path: bytes, max_bytes: int) -> None:
+    """Check that a file could be read now. Raises RefusedError where it could not."""
+    try:
+        os.close(open_file(resolver, tree, path, max_bytes)[0])
+    except OSError as error:
+        raise refused(error) from error
+
+
+def open_file(resolver: Resolver, tree: Tree, path: bytes, max_bytes: int) -> tuple[int, os.stat_result]:
+    """Open a regular file of at most `max_bytes`, and return its descriptor and what it was when it was looked at.
+
+    Raises OSError and RefusedError.
+    """
+    handle = tree.find(resolver, path)
+    try:
+        facts = os.fstat(handle)
+        if not stat.S_ISREG(facts.st_mode):
+            raise RefusedError(NOT_REGULAR)
+        if facts.st_size > max_bytes:
+            raise RefusedError(TOO_LARGE)
+        return reopen(handle), facts
+    finally:
+        os.close(handle)
 
 
 def reopen(handle: int) -> int:
@@ -150,16 +173,21 @@ def reopen(handle: int) -> int:
 
 
 def _read_all(fd: int, size: int, max_bytes: int) -> bytes:
-    """Read to the end of the file, which may have moved since it was looked at. Raises RefusedError `too_large`."""
+    """Read to the end of a small file, which may have moved since it was looked at.
+
+    Raises RefusedError: `too_large` once it is longer than `max_bytes`, `io_error` for one that grows beyond
+    what is held in memory.
+    """
     data = os.read(fd, size + 1)
     if len(data) == size:
         return data
+    most = min(max_bytes, IN_MEMORY)
     pieces, total = [data], len(data)
-    while total <= max_bytes and (data := os.read(fd, min(_CHUNK, max_bytes + 1 - total))):
+    while total <= most and (data := os.read(fd, min(_CHUNK, most + 1 - total))):
         pieces.append(data)
         total += len(data)
-    if total > max_bytes:
-        raise RefusedError(TOO_LARGE)
+    if total > most:
+        raise RefusedError(TOO_LARGE if most == max_bytes or os.fstat(fd).st_size > max_bytes else CHANGED)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
@@ -179,49 +207,3 @@ def hash_of(fd: int, size: int, stopped: Callable[[], bool]) -> tuple[int, bytes
         digest.update(view[:count])
         done += count
     return done, digest.digest()
-
-
-_Key = tuple[int, int, int, int, int]
-
-
-class Memory:
-    """Hashes by (device, inode, size, mtime, ctime): the newest `limit` ones. For several threads.
-
-    A hash is kept only of a file that was the same before and after it was read, and whose ctime was two
-    seconds old by then: the clock of a file system ticks coarsely, and a second write within one tick would
-    leave all five facts as they are. `now_ns` is the clock, in nanoseconds.
-    """
-
-    def __init__(self, limit: int = 50_000, now_ns: Callable[[], int] = time.time_ns) -> None:
-        self._limit = limit
-        self._now_ns = now_ns
-        self._lock = threading.Lock()
-        self._known: OrderedDict[_Key, bytes] = OrderedDict()
-
-    def find(self, facts: os.stat_result) -> bytes | None:
-        """Return the SHA-256 of a file with these facts, if known."""
-        key = _key(facts)
-        with self._lock:
-            digest = self._known.get(key)
-            if digest is not None:
-                self._known.move_to_end(key)
-        return digest
-
-    def wants(self, facts: os.stat_result) -> bool:
-        """Whether a hash of this file would be new, and may be kept."""
-        return facts.st_ctime_ns + _SETTLED_NS <= self._now_ns() and _key(facts) not in self._known
-
-    def keep(self, before: os.stat_result, after: os.stat_result, digest: bytes) -> None:
-        """Keep a hash, if the file was the same before and after it was read."""
-        key = _key(before)
-        if key != _key(after) or before.st_ctime_ns + _SETTLED_NS > self._now_ns():
-            return
-        with self._lock:
-            self._known[key] = digest
-            self._known.move_to_end(key)
-            if len(self._known) > self._limit:
-                self._known.popitem(last=False)
-
-
-def _key(facts: os.stat_result) -> _Key:
-    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns

@@ -6,18 +6,21 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from sidecar.errors import RefusedError, refusal
+from sidecar.planes.audit import Audit
 from sidecar.planes.beneath import detect
 from sidecar.planes.files import FilesPlane
-from sidecar.planes.handles import HandleKeys
+from sidecar.planes.memory import Memory
 from sidecar.planes.peer import PeerPlane
 from sidecar.planes.pool import Pool
-from sidecar.planes.reading import Memory
+from sidecar.planes.reads import Reads
+from sidecar.planes.sharing import Sharing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sidecar.model import Answer, Capsule
     from sidecar.planes.beneath import Resolver
+    from sidecar.web.answers import Streamed
 
 PREFIX: Final = "/resources/"
 
@@ -30,7 +33,7 @@ _UNKNOWN: Final = refusal(
 
 
 class Planes:
-    """The planes of all capsules: one resolver, one set of threads, one memory of hashes.
+    """The planes of all capsules: one resolver, one set of threads, one memory of hashes, one book of handles.
 
     `now` is the clock for handles, in Unix seconds. All methods belong to one event loop; `aclose` ends the threads.
     """
@@ -41,14 +44,16 @@ class Planes:
         resolver: Resolver | None = None,
         pool: Pool | None = None,
         memory: Memory | None = None,
+        audit: Audit | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self.resolver = resolver or detect()
-        self.keys = HandleKeys()
         self._pool = pool or Pool()
-        memory = memory or Memory()
-        self._files = FilesPlane(self._pool, self.resolver, memory)
-        self._peer = PeerPlane(self._pool, self.resolver, memory, self.keys, now)
+        self.resolver = resolver or detect()
+        self._audit = audit or Audit()
+        reads = Reads(self._pool, self.resolver, memory or Memory())
+        self.sharing = Sharing(reads, self._audit, now)
+        self._files = FilesPlane(reads, self._audit)
+        self._peer = PeerPlane(reads, self.sharing, self._audit)
 
     async def answer(
         self,
@@ -57,7 +62,7 @@ class Planes:
         raw_target: str,
         header: Callable[[str], str | None],
         generation: int,
-    ) -> Answer:
+    ) -> Answer | Streamed:
         """Answer a request whose target begins with `/resources/` (murmur reference, resource planes).
 
         `raw_target` is the request target in origin form as it was received, not decoded, `header` looks up
@@ -71,7 +76,7 @@ class Planes:
             rest = path[len(_FILES) + 1 :]
             return await self._files.read(capsule, rest, generation, header("if-none-match"))
         if path in {_FILES, _FILES + "/"}:
-            return await self._files.list(capsule, generation)
+            return await self._files.list(capsule, generation, header("if-none-match"))
         if path == _PEER or path.startswith(_PEER + "/"):
             return await self._peer.redeem(
                 capsule,
@@ -84,8 +89,9 @@ class Planes:
 
     def session_closed(self, session_id: str) -> None:
         """Forget what belongs to a session that is over: its handles are void from now on."""
-        self.keys.drop(session_id)
+        self.sharing.drop(session_id)
 
     async def aclose(self, within: float = 2.0) -> int:
         """End the threads; return how many were still stuck in the file system `within` seconds later."""
+        self._audit.close()
         return await self._pool.aclose(within)

@@ -20,8 +20,8 @@ import pytest_asyncio
 from sidecar.errors import RefusedError
 from sidecar.model import Containment, FilesExport
 from sidecar.planes.beneath import Rules
-from sidecar.planes.listing import entries
-from sidecar.planes.reading import Memory, Tree, hash_of, read
+from sidecar.planes.memory import Memory
+from sidecar.planes.reading import Tree, hash_of
 from sidecar.planes.routes import Planes
 from tests.support.planes import (
     CLASSES,
@@ -31,8 +31,10 @@ from tests.support.planes import (
     SECRET_SHA,
     ask,
     capsule,
+    entries,
     header,
     paths_listed,
+    read,
     told,
     write,
 )
@@ -74,7 +76,8 @@ async def test_a_file_is_listed_and_read(planes: Planes, out: Path, containment:
 
     listing = await ask(planes, served, FILES)
     assert listing.status == 200
-    assert listing.headers == (("content-type", "application/json"),)
+    etag = f'"sha256:{hashlib.sha256(listing.body).hexdigest()}"'
+    assert listing.headers == (("content-type", "application/json"), ("etag", etag))
     document = orjson.loads(listing.body)
     assert list(document) == ["root", "mode", "max_bytes", "generation", "containment_achieved", "entries"]
     assert document == {

@@ -67,7 +67,7 @@ def minted(
     issuer: str = "ses_1",
 ) -> str:
     """Mint a handle with the key of the capsule's session, for READER."""
-    return mint(planes.keys.of(served.session_id), Claims(issuer, path, expires_at_ms, NONCE), READER)
+    return mint(planes.sharing.keys.of(served.session_id), Claims(issuer, path, expires_at_ms, NONCE), READER)
 
 
 async def redeem(planes: Planes, served: Capsule, token: str, **headers: str) -> Answer:

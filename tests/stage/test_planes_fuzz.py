@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from sidecar.errors import RefusedError
 from sidecar.planes.beneath import Openat2, Rules, Walk
-from sidecar.planes.listing import entries
+from sidecar.planes.memory import Memory
 from sidecar.planes.paths import from_target
-from sidecar.planes.reading import Memory, Tree, read
-from tests.support.planes import SECRET, SECRET_SHA, write
+from sidecar.planes.reading import Tree
+from tests.support.planes import SECRET, SECRET_SHA, entries, read, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,10 +14,10 @@ import pytest
 
 from sidecar.errors import RefusedError
 from sidecar.planes.beneath import Openat2, Rules, Walk
-from sidecar.planes.listing import entries
-from sidecar.planes.reading import Memory, Tree, read
+from sidecar.planes.memory import Memory
+from sidecar.planes.reading import Tree
 from tests.support import swapper
-from tests.support.planes import SECRET, SECRET_SHA, write
+from tests.support.planes import SECRET, SECRET_SHA, entries, read, write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

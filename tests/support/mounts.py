@@ -12,9 +12,9 @@ from pathlib import Path
 
 from sidecar.errors import RefusedError
 from sidecar.planes.beneath import Rules
-from sidecar.planes.listing import entries
-from sidecar.planes.reading import Memory, Tree, read
-from tests.support.planes import RESOLVERS, SECRET, write
+from sidecar.planes.memory import Memory
+from sidecar.planes.reading import Tree
+from tests.support.planes import RESOLVERS, SECRET, entries, read, write
 
 
 def mount(*arguments: str | Path) -> None:

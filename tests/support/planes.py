@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from sidecar.errors import RefusedError
 from sidecar.model import Answer, Capsule, Containment, FilesExport, Manifest, PeerFilesExport, Settings
+from sidecar.planes import listing, reading
 from sidecar.planes.beneath import Openat2, Walk, mount_by_fdinfo
-from sidecar.web.answers import refusal_answer
+from sidecar.web.answers import Streamed, refusal_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from sidecar.planes.beneath import Resolver
+    from sidecar.planes.memory import Memory
+    from sidecar.planes.reading import Tree
     from sidecar.planes.routes import Planes
+    from sidecar.web.answers import Body
 
 SECRET = b"SECRET-of-the-neighbour"
 SECRET_SHA = hashlib.sha256(SECRET).hexdigest()
@@ -62,11 +67,47 @@ async def ask(
     headers: Mapping[str, str] | None = None,
     generation: int = 0,
 ) -> Answer:
-    """Send a raw target; a refusal comes back as the answer it is sent as."""
+    """Send a raw target; a refusal comes back as the answer it is sent as, and a body in pieces whole."""
     try:
-        return await planes.answer(served, method, target, (headers or {}).get, generation)
+        answer = await planes.answer(served, method, target, (headers or {}).get, generation)
+        return (
+            Answer(answer.status, answer.headers, await drained(answer.body))
+            if isinstance(answer, Streamed)
+            else answer
+        )
     except RefusedError as error:
         return refusal_answer(error.refusal)
+
+
+async def drained(body: Body) -> bytes:
+    """Take a body as a client would that reads at once, and close it."""
+    pieces = []
+    try:
+        while piece := await body.next():
+            pieces.append(piece)
+    finally:
+        body.close()
+    whole = b"".join(pieces)
+    assert len(whole) == body.length
+    return whole
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of a listing."""
+
+    path: str
+    size_bytes: int
+    mtime_ms: int
+    sha256: str
+
+
+def entries(
+    resolver: Resolver, tree: Tree, memory: Memory, stopped: Callable[[], bool] = lambda: False, **limits: int
+) -> list[Entry]:
+    """List a tree without a capsule. Raises RefusedError."""
+    written = b"".join(listing.pieces(resolver, tree, memory, stopped, **limits))
+    return [Entry(**entry) for entry in orjson.loads(b"[" + written + b"]")]
 
 
 def told(answer: Answer) -> tuple[int, str]:
@@ -95,3 +136,10 @@ def write(path: Path, data: bytes = b"x") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return path
+
+
+def read(resolver: Resolver, tree: Tree, path: bytes, max_bytes: int, memory: Memory) -> reading.Content:
+    """Read a file that is small enough to be held. Raises RefusedError."""
+    content = reading.read(resolver, tree, path, max_bytes, memory)
+    assert isinstance(content, reading.Content)
+    return content
