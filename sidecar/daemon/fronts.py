@@ -48,7 +48,7 @@ class Fronts:
         """Let go of a session that is served no longer; its tasks stay in the log."""
         known = self._open.pop(session_id, None)
         await self._engines.close(session_id)
-        self._planes.keys.drop(session_id)
+        self._planes.session_closed(session_id)
         if known is not None and known[0] not in {capsule_id for capsule_id, _ in self._open.values()}:
             self._metrics.forget(known[0])
 
