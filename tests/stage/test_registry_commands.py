@@ -67,7 +67,6 @@ async def test_a_command_without_its_directory_is_run_by_no_namesake(house: Hous
     assert [(log["capsule"], log["log_level"]) for log in logs if log["event"] == "capsule_unbound"] == [
         ("hello", "warning")
     ]
-    assert not house.registry.view.ready()
     house.bind(("b", 24001))
     assert house.registry.view.ready()
 
@@ -77,7 +76,6 @@ async def test_a_namesake_that_comes_stops_the_command_and_one_that_goes_starts_
     house.write("b")
     await house.start(capsules={"hello": OWN})
     house.bind(("b", 24001))
-    assert house.rows["hello"].port == 24001
     house.write("a")
     await house.look()
     assert list(house.wanted) == ["a"]
