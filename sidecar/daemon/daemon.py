@@ -16,6 +16,7 @@ from sidecar import state as states
 from sidecar.daemon.front_desk import FrontDesk, limits_of
 from sidecar.daemon.fronts import Fronts
 from sidecar.desk.api import ReloadResult
+from sidecar.desk.handles import Handles
 from sidecar.errors import InputError, Problem, SidecarError
 from sidecar.listeners.pool import Pool
 from sidecar.manifest.load import load as load_manifest
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from sidecar.config import Config
     from sidecar.manifest.load import Loaded
+    from sidecar.model import Capsule
     from sidecar.state import State
     from sidecar.store import Store
     from sidecar.watch.values import Identity, Snapshot
@@ -124,6 +126,7 @@ class Daemon:
             metrics=self._metrics,
             gauges=self._gauges,
             reload=self.reload,
+            handles=Handles(self._planes.sharing, self._served, self._metrics),
         )
 
     async def run(self) -> None:
@@ -250,6 +253,9 @@ class Daemon:
     def _status(self) -> str:
         told = ", ".join(f"{count} {state}" for state, count in self._counts().items())
         return f"{told}; desk at {self._desk.url}"
+
+    def _served(self, capsule_id: str) -> Capsule | None:
+        return next((one for one in self._pool.capsules() if one.id == capsule_id), None)
 
     def _gauges(self) -> Gauges:
         return Gauges(

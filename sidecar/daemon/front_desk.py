@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from sidecar.config import Config
     from sidecar.desk.api import ReloadResult
+    from sidecar.desk.handles import Handles
     from sidecar.model import RegistryView
     from sidecar.ops.metrics import Gauges, Metrics
 
@@ -35,6 +36,7 @@ class FrontDesk:
         metrics: Metrics,
         gauges: Callable[[], Gauges],
         reload: Callable[[], Awaitable[ReloadResult]],
+        handles: Handles,
     ) -> None:
         self._config = config
         self._token = token
@@ -46,6 +48,7 @@ class FrontDesk:
             metrics=metrics,
             gauges=gauges,
             reload=reload,
+            handles=handles,
         )
         self._server: HttpServer | None = None
         self.host = config.desk.host

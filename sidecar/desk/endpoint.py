@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from aiohttp import hdrs
 
 from sidecar.desk import api
+from sidecar.desk.handles import HANDLE, HANDLES, METHODS
 from sidecar.errors import RefusedError, refusal
 from sidecar.model import Answer
 from sidecar.ops.exposition import CONTENT_TYPE, exposition
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from sidecar.desk.access import Access
+    from sidecar.desk.handles import Handles
     from sidecar.model import CapsuleStatus, ConfigStatus, RegistryView, RootStatus
     from sidecar.ops.metrics import Gauges, Metrics
 
@@ -54,8 +56,10 @@ class Desk:
         metrics: Metrics,
         gauges: Callable[[], Gauges],
         reload: Callable[[], Awaitable[api.ReloadResult]],
+        handles: Handles,
     ) -> None:
         self._view = view
+        self._handles = handles
         self._access = access
         self._open_metrics = open_metrics
         self._metrics = metrics
@@ -71,6 +75,8 @@ class Desk:
             "/api/capsules": (READ, self._capsules),
             CAPSULE: (READ, self._capsule),
             "/api/reload": ((hdrs.METH_POST,), self._reloaded),
+            HANDLES: (METHODS[HANDLES], self._handled),
+            HANDLE: (METHODS[HANDLE], self._handled),
         }
 
     def reconfigure(self, *, access: Access, open_metrics: bool) -> None:
@@ -88,7 +94,7 @@ class Desk:
         On operator's paths the credentials come first, so that a stranger learns nothing of what is there.
         """
         path = request.raw_path.partition("?")[0]
-        template = CAPSULE if path.startswith("/api/capsules/") else path
+        template = template_of(path)
         try:
             answer = await self._action(request, path, template)(request)
         except RefusedError as error:
@@ -149,15 +155,38 @@ class Desk:
         return _unless_known(request, *self._written[1])
 
     async def _capsule(self, request: web.BaseRequest) -> Answer:
-        wanted = unquote(request.raw_path.partition("?")[0].removeprefix("/api/capsules/"))
+        row = self._row(_parts(request)[0])
+        return _unless_known(request, *api.tagged(api.capsule_document(row)))
+
+    async def _handled(self, request: web.BaseRequest) -> Answer:
+        capsule_id, _, *handle_id = _parts(request)
+        return await self._handles.answer(request, self._row(capsule_id).id, "".join(handle_id))
+
+    def _row(self, wanted: str) -> CapsuleStatus:
+        """Return a capsule's row. Raises RefusedError where there is none."""
         rows = self._view.capsules()
         place = bisect_left(rows, wanted, key=lambda row: row.id)
         if place == len(rows) or rows[place].id != wanted:
             raise RefusedError(refusal("not_found", "There is no capsule with this id."))
-        return _unless_known(request, *api.tagged(api.capsule_document(rows[place])))
+        return rows[place]
 
     async def _reloaded(self, _request: web.BaseRequest) -> Answer:
         return api.reload_answer(await self._reload())
+
+
+def template_of(path: str) -> str:
+    """Return what a path is an instance of: those below one capsule have its id, and that of a handle, in braces."""
+    parts = path.split("/")
+    if parts[:3] == CAPSULE.split("/")[:3] and len(parts) > 3:  # noqa: PLR2004 -- as many as those
+        parts[3] = "{id}"
+        if parts[4:5] == ["handles"] and len(parts) == 6:  # noqa: PLR2004 -- with one more
+            parts[5] = "{handle_id}"
+    return "/".join(parts)
+
+
+def _parts(request: web.BaseRequest) -> list[str]:
+    """Return the parts of the path of something of one capsule, from its id on, decoded."""
+    return [unquote(part) for part in request.raw_path.partition("?")[0].split("/")[3:]]
 
 
 def _whole(shown: Shown) -> tuple[str, Answer]:

@@ -107,6 +107,12 @@ FAMILIES: Final = (
         "sidecar_desk_requests_total", ("path", "outcome"), "Requests to the desk.", lambda s: _of(s.desk)
     ),
     Family(
+        "sidecar_handle_calls_total",
+        ("action", "outcome"),
+        "Peer handles made and revoked on the desk.",
+        lambda s: _of(s.handles),
+    ),
+    Family(
         "sidecar_config_reloads_total",
         ("outcome",),
         "Reloads of the configuration.",

@@ -28,8 +28,18 @@ OTHER: Final = "other"
 REQUESTS: Final = frozenset({"card", *(m.name for m in METHODS)})
 PLANES: Final = frozenset({"files", "peer_files"})
 DESK_PATHS: Final = frozenset(
-    {"/healthz", "/readyz", "/metrics", "/api/capsules", "/api/capsules/{id}", "/api/reload"}
+    {
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/api/capsules",
+        "/api/capsules/{id}",
+        "/api/capsules/{id}/handles",
+        "/api/capsules/{id}/handles/{handle_id}",
+        "/api/reload",
+    }
 )
+HANDLE_ACTIONS: Final = frozenset({"mint", "revoke"})
 RPC_CODES: Final = frozenset({"-32700", "-32600", "-32601", "-32602", "-32603", "-32001"})
 OUTCOMES: Final = frozenset(
     {"ok", "not_modified", "rejected", "stream", "config_refused", *STATUS_OF, *RPC_CODES}
@@ -91,6 +101,7 @@ class Snapshot:
     requests: Sequence[tuple[str, Counts]]
     planes: Sequence[tuple[str, Counts]]
     desk: Counts
+    handles: Counts
     reloads: Mapping[str, int]
     manifests: Mapping[str, int]
     now: Gauges
@@ -109,6 +120,7 @@ class Metrics:
         self._rest: dict[str, Counters] = {}
         self._gone = Counters()
         self._desk: Counts = {}
+        self._handles: Counts = {}
         self._reloads: Counter[str] = Counter(dict.fromkeys(RELOADS, 0))
         self._manifests = {"taken": 0, "refused": 0}
 
@@ -136,6 +148,10 @@ class Metrics:
         """Count a request to the desk by its path template (`DESK_PATHS`, anything else is `other`)."""
         _add(self._desk, DESK_PATHS, path, outcome)
 
+    def handle(self, action: str, outcome: str) -> None:
+        """Count a call for a peer handle: `mint` or `revoke`, and how it ended (`OUTCOMES`)."""
+        _add(self._handles, HANDLE_ACTIONS, action, outcome)
+
     def reload(self, outcome: str) -> None:
         """Count a reload of the configuration: `applied`, `unchanged` or `refused`."""
         self._reloads[outcome if outcome in RELOADS else OTHER] += 1
@@ -160,6 +176,7 @@ class Metrics:
             requests=[(name, counters.requests.copy()) for name, counters in named if counters.requests],
             planes=[(name, counters.planes.copy()) for name, counters in named if counters.planes],
             desk=self._desk.copy(),
+            handles=self._handles.copy(),
             reloads=dict(self._reloads),
             manifests=dict(self._manifests),
             now=now,

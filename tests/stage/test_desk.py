@@ -13,9 +13,11 @@ import pytest_asyncio
 from sidecar.desk.access import Access
 from sidecar.desk.api import ReloadResult
 from sidecar.desk.endpoint import Desk
+from sidecar.desk.handles import Handles
 from sidecar.errors import Problem
 from sidecar.model import CapsuleState, CapsuleStatus, LastError
 from sidecar.ops.metrics import Gauges, Metrics
+from sidecar.planes.routes import Planes
 from sidecar.web.guards import Guards, Rules
 from sidecar.web.server import HttpLimits, HttpServer, Policy, RefusalLog
 from sidecar.web.sockets import listen
@@ -70,6 +72,7 @@ async def running() -> AsyncIterator[Running]:
         metrics=stage.metrics,
         gauges=lambda: Gauges(open_streams=7),
         reload=stage.reload,
+        handles=Handles(Planes().sharing, lambda _: None, stage.metrics),
     )
     stage.finish.set()
     policy = Policy(guards=Guards(Rules("desk")), limits=HttpLimits(), refusals=RefusalLog())
