@@ -1,0 +1,1 @@
+"""Who does a capsule's work: one module per backend."""
