@@ -67,7 +67,7 @@ def run(port: int, count: int, connections: int, request: bytes) -> dict[str, ob
     """Put the load on and return the figures."""
     count = max(count, connections)
     statuses: Counter[int] = Counter()
-    latencies = []
+    latencies: list[float] = []
     first = b""
     with contextlib.ExitStack() as stack:
         poll = stack.enter_context(select.epoll())
