@@ -9,9 +9,9 @@ from aiohttp import hdrs
 
 from sidecar.errors import RefusedError, refusal
 from sidecar.serve.pouring import pour
-from sidecar.serve.stream import EventStream
 from sidecar.web.answers import Streamed, json_wire, wire
 from sidecar.web.body import read_json_body
+from sidecar.web.stream import EventStream
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from sidecar.cards.document import CardDocument
     from sidecar.model import Answer, Capsule
     from sidecar.ops.metrics import Counters
-    from sidecar.serve.stream import Frames
     from sidecar.web.answers import Wire
     from sidecar.web.server import Policy
+    from sidecar.web.stream import Frames
 
 CARD: Final = "/.well-known/agent-card.json"
 DOOR: Final = "/"
