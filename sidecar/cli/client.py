@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import argparse
 
 
-def _running(arguments: argparse.Namespace) -> Running:
+def running_of(arguments: argparse.Namespace) -> Running:
+    """Find the running sidecar that `--state` or `--config` means; raises SidecarError when there is none."""
     configured = None
     if arguments.state is None and (arguments.config or os.environ.get("SIDECAR_CONFIG")):
         from sidecar import config
@@ -25,7 +26,7 @@ def _running(arguments: argparse.Namespace) -> Running:
 
 def list_capsules(arguments: argparse.Namespace) -> int:
     """Show the capsules: id, state, url, session, tasks, workers and the last error."""
-    document = call(_running(arguments), "GET", "/api/capsules").document()
+    document = call(running_of(arguments), "GET", "/api/capsules").document()
     if arguments.json:
         print_json(document)
         return 0
@@ -48,7 +49,7 @@ def _row(capsule: dict[str, Any]) -> tuple[str, ...]:
 
 def reload(arguments: argparse.Namespace) -> int:
     """Reload the configuration; exit with 2 and every problem when the new one is refused and the old one stays."""
-    answer = call(_running(arguments), "POST", "/api/reload")
+    answer = call(running_of(arguments), "POST", "/api/reload")
     if answer.status == HTTPStatus.UNPROCESSABLE_ENTITY:
         document = json.loads(answer.body)
         if arguments.json:

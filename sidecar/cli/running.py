@@ -5,15 +5,24 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from sidecar import state
 from sidecar.errors import SidecarError
 
-TIMEOUT = 10.0
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TIMEOUT: Final = 10.0
+STREAM_TIMEOUT: Final = 120.0
+RECONNECTS: Final = 5
+RECONNECT_PAUSE: Final = 1.0
+"""How often a broken stream is taken up again, and the seconds before each attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +31,12 @@ class Running:
 
     state: str
     desk_url: str
+
+    @classmethod
+    def again(cls, before: Running) -> Running:
+        """Find it anew in the same state directory; it may have restarted meanwhile."""
+        run = state.read_run(before.state)
+        return before if run is None else cls(before.state, run.desk_url)
 
     @classmethod
     def find(cls, flag: str | None, configured: str | None = None) -> Running:
@@ -50,18 +65,91 @@ class DeskAnswer:
         return document
 
 
-def call(running: Running, method: str, path: str, *, token: bool = True) -> DeskAnswer:
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One frame of a stream: its id (None where it has no number), its kind, and its data as it came."""
+
+    id: str | None
+    kind: str
+    json: str
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The data as a document."""
+        document: dict[str, Any] = json.loads(self.json)
+        return document
+
+
+def call(
+    running: Running, method: str, path: str, *, token: bool = True, body: dict[str, Any] | None = None
+) -> DeskAnswer:
     """Ask the desk, with the admin token unless told otherwise; raise SidecarError when it cannot be reached."""
-    address = urlsplit(running.desk_url)
-    headers = {"Accept": "application/json"}
-    if token:
-        headers["Authorization"] = f"Bearer {state.read_admin_token(running.state)}"
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=TIMEOUT)
-    try:
-        connection.request(method, path, headers=headers)
-        response = connection.getresponse()
+    with _asked(running, method, path, token=token, body=body) as response:
         return DeskAnswer(response.status, response.read())
+
+
+def events(running: Running, path: str) -> Iterator[Event]:
+    """Follow a stream of the desk to its end, taking it up again where the connection broke.
+
+    A silent stream is not a dead one: the desk sends comments.
+    """
+    last: str | None = None
+    for attempt in range(RECONNECTS + 1):
+        try:
+            for event in _stream(running, path, last):
+                last = event.id or last
+                if event.kind != "capsule-closed":
+                    yield event
+        except SidecarError:
+            if attempt == RECONNECTS:
+                raise
+        time.sleep(RECONNECT_PAUSE)
+        running = Running.again(running)
+
+
+def _stream(running: Running, path: str, last: str | None) -> Iterator[Event]:
+    headers = {"Last-Event-ID": last} if last is not None else {}
+    with _asked(running, "GET", path, headers=headers, timeout=STREAM_TIMEOUT) as response:
+        if response.status != HTTPStatus.OK:
+            DeskAnswer(response.status, response.read()).document()
+        fields: dict[str, str] = {}
+        for line in response:
+            text = line.decode().rstrip("\n")
+            if text:
+                name, _, value = text.partition(":")
+                fields[name] = value.removeprefix(" ")
+            elif "event" in fields:
+                yield Event(fields.get("id"), fields["event"], fields.get("data", "{}"))
+                fields = {}
+            else:
+                fields = {}
+
+
+@contextmanager
+def _asked(
+    running: Running,
+    method: str,
+    path: str,
+    *,
+    token: bool = True,
+    body: dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
+    timeout: float = TIMEOUT,
+) -> Iterator[http.client.HTTPResponse]:
+    address = urlsplit(running.desk_url)
+    fields = {"Accept": "application/json", **(headers or {})}
+    if token:
+        fields["Authorization"] = f"Bearer {state.read_admin_token(running.state)}"
+    if body is not None:
+        fields["Content-Type"] = "application/json"
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=timeout)
+    try:
+        connection.request(method, path, None if body is None else json.dumps(body), fields)
+        with connection.getresponse() as response:
+            yield response
     except (OSError, http.client.HTTPException) as error:
-        raise SidecarError(f"the desk at {running.desk_url} does not answer: {error}") from error
+        raise SidecarError(
+            f"the desk at {running.desk_url} does not answer: {error or 'connection closed'}"
+        ) from error
     finally:
         connection.close()

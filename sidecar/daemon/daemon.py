@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from sidecar import state as states
+from sidecar.daemon.backends import Backends, make_backend
 from sidecar.daemon.front_desk import FrontDesk, limits_of
 from sidecar.daemon.fronts import Fronts
 from sidecar.desk.api import ReloadResult
@@ -93,12 +94,16 @@ class Daemon:
             store, keep_events=config.tasks.keep_events, keep_tasks=config.tasks.keep_tasks
         )
         self._planes = Planes()
-        self._fronts = Fronts(engines=self._engines, metrics=self._metrics, planes=self._planes)
+        self._backends = Backends(make_backend)
+        self._fronts = Fronts(
+            engines=self._engines, metrics=self._metrics, planes=self._planes, backends=self._backends
+        )
         self._registry = Registry(
             store,
             config,
             guarded=(str(state.directory), *((config.source,) if config.source else ())),
             tasks=self._fronts.counts,
+            workers=self._fronts.workers,
             on_manifest=lambda refused: self._metrics.manifest(refused=refused),
         )
         self._source: Source[Loaded] = Source(
@@ -352,7 +357,12 @@ class Daemon:
 
     async def _drain(self) -> None:
         self._registry.view.drain()
-        await self._pool.aclose(self._config.limits.drain)
+        limits = self._config.limits
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pool.aclose(limits.drain), name="drain listeners")
+            group.create_task(
+                self._backends.aclose(min(limits.stop_grace, limits.drain)), name="end backends"
+            )
         log.info("stopped")
 
 

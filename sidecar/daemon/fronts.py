@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from sidecar.cards.reference import card_document
 from sidecar.doors.murmur import MurmurDoor
+from sidecar.model import TaskAcceptance
 from sidecar.serve.endpoint import Served
 from sidecar.tasks.model import Rules
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sidecar.daemon.backends import Backends
+    from sidecar.doors.murmur import FrameStream
     from sidecar.model import Capsule
     from sidecar.ops.metrics import Metrics
     from sidecar.planes.routes import Planes
@@ -20,20 +24,40 @@ if TYPE_CHECKING:
     from sidecar.tasks.engines import Engines
 
 
+@dataclass(frozen=True, slots=True)
+class Front:
+    """What is served of one session: the capsule, its engine and its door."""
+
+    capsule: Capsule
+    engine: Engine
+    door: MurmurDoor
+
+    @property
+    def accepts(self) -> bool:
+        """Whether it takes tasks at all."""
+        return self.capsule.manifest.lifecycle.task_acceptance is not TaskAcceptance.NONE
+
+    async def watch(self, after: int, task_id: str | None) -> FrameStream:
+        """Open a stream of the session's frames after that one, or of one task's alone. Raises RefusedError."""
+        return await self.door.watch(after, task_id)
+
+
 class Fronts:
     """Opens and closes what listeners show: the `Doors` of the pool. One event loop."""
 
-    def __init__(self, *, engines: Engines, metrics: Metrics, planes: Planes) -> None:
+    def __init__(self, *, engines: Engines, metrics: Metrics, planes: Planes, backends: Backends) -> None:
         self._engines = engines
         self._metrics = metrics
         self._planes = planes
-        self._open: dict[str, tuple[str, Engine]] = {}
+        self._backends = backends
+        self._open: dict[str, Front] = {}
+        self._by_capsule: dict[str, Front] = {}
 
     async def open(self, capsule: Capsule) -> Served:
         """Return what a capsule's port shows; its port must be known."""
         settings = capsule.settings
         engine = await self._engines.open(capsule.session_id, Rules.of(capsule, max_live=settings.tasks))
-        self._open[capsule.session_id] = (capsule.id, engine)
+        await self._backends.open(engine, capsule)
         counters = self._metrics.capsule(capsule.id)
         door = MurmurDoor(
             engine,
@@ -42,20 +66,33 @@ class Fronts:
             streams=settings.streams,
             count=counters.request,
         )
+        self._open[capsule.session_id] = self._by_capsule[capsule.id] = Front(capsule, engine, door)
         return Served(capsule, card_document(capsule), door, counters, partial(_generation, engine))
 
     async def close(self, session_id: str) -> None:
         """Let go of a session that is served no longer; its tasks stay in the log."""
-        known = self._open.pop(session_id, None)
+        front = self._open.pop(session_id, None)
+        if front is not None:
+            await self._backends.close(session_id, grace=front.capsule.settings.stop_grace)
         await self._engines.close(session_id)
         self._planes.session_closed(session_id)
-        if known is not None and known[0] not in {capsule_id for capsule_id, _ in self._open.values()}:
-            self._metrics.forget(known[0])
+        if front is not None and self._by_capsule.get(front.capsule.id) is front:
+            del self._by_capsule[front.capsule.id]
+            self._metrics.forget(front.capsule.id)
+
+    def of(self, capsule_id: str) -> Front | None:
+        """Return what is served now under an id."""
+        return self._by_capsule.get(capsule_id)
 
     def counts(self, session_id: str) -> Mapping[str, int]:
         """Return the numbers of live tasks of a session by state."""
-        known = self._open.get(session_id)
-        return known[1].counts() if known is not None else {}
+        front = self._open.get(session_id)
+        return front.engine.counts() if front is not None else {}
+
+    def workers(self, session_id: str) -> int:
+        """Return how many workers are attached to a session."""
+        backend = self._backends.of(session_id)
+        return backend.workers if backend is not None else 0
 
 
 def _generation(engine: Engine) -> int:

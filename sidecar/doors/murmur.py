@@ -51,6 +51,10 @@ class FrameStream:
         """Of what is new show this task alone, and end with its final status."""
         self._subscription.follow(task_id)
 
+    def narrow(self, task_id: str) -> None:
+        """Show this task alone, of the past too, and end with its final status."""
+        self._subscription.narrow(task_id)
+
     def finish_with(self, frame: bytes) -> None:
         """Show what was asked for of the past, then this frame, and end."""
         self._last = frame
@@ -182,6 +186,19 @@ class MurmurDoor:
         except RefusedError:
             self._note(request.method, "unavailable")
             raise
+
+    async def watch(self, after: int, task_id: str | None = None) -> FrameStream:
+        """Open an observer's stream of the frames after that one, of one task alone if it is named.
+
+        Raises RefusedError (503) when too many streams are open or the log cannot be read.
+        """
+        try:
+            stream = await self._open(after, self._ack)
+        except StoreError as error:
+            raise RefusedError(refusal("unavailable", str(error), ("Retry-After", "1"))) from error
+        if task_id is not None:
+            stream.narrow(task_id)
+        return stream
 
     async def _send(self, request: Request, _: int | None) -> bytes:
         message = _message_of(jsonrpc.params_of(request))

@@ -108,6 +108,7 @@ class Place:
             url=None if self.port is None else replace(capsule, port=self.port).url,
             methods=tuple(m.name for m in served_methods(capsule.manifest.lifecycle.task_acceptance)),
             planes=served_planes(capsule.manifest),
+            backend=capsule.settings.backend,
         )
 
 

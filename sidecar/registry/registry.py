@@ -67,7 +67,8 @@ class Registry:
     One task calls `update` and `reconfigure`, one call after the other; whoever owns the listeners calls `bound`,
     `unbound` and `save_ports`; all on one event loop. `view` is what others may look at. Close it by `aclose`.
 
-    `guarded` are paths that no export may reach. `tasks` returns the numbers of tasks by state for a session id.
+    `guarded` are paths that no export may reach. `tasks` returns the numbers of tasks by state for a session id,
+    `workers` how many workers it has.
     `on_manifest(refused)` is called for each manifest that changed and was read.
     Raises StoreError when the memory of earlier runs cannot be read.
     """
@@ -79,6 +80,7 @@ class Registry:
         *,
         guarded: Sequence[str] = (),
         tasks: Callable[[str], Mapping[str, int]] = lambda _: {},
+        workers: Callable[[str], int] = lambda _: 0,
         on_manifest: Callable[[bool], object] = lambda _: None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -99,7 +101,7 @@ class Registry:
         self._started = False
         self._saver = PortSaver(store, clock)
         self._store_error: str | None = None
-        self.view = View(self._places, tasks)
+        self.view = View(self._places, tasks, workers)
         self._show(config)
 
     async def aclose(self) -> None:

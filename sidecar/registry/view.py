@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 class View:
     """Committed state, never a way to change it: the `RegistryView` of the model. Used on the event loop only.
 
-    `tasks` returns the number of tasks by state for a session id.
+    `tasks` returns the number of tasks by state for a session id, `workers` how many workers it has.
     """
 
-    def __init__(self, places: Places, tasks: Callable[[str], Mapping[str, int]]) -> None:
+    def __init__(
+        self, places: Places, tasks: Callable[[str], Mapping[str, int]], workers: Callable[[str], int]
+    ) -> None:
         self._places = places
         self._tasks = tasks
+        self._workers = workers
         self._roots: tuple[RootStatus, ...] = ()
         self._config = ConfigStatus(None, 0.0)
         self._untried: set[str] | None = None
@@ -33,8 +36,10 @@ class View:
         rows = []
         for place in self._places.in_order_of_ids():
             row = place.row
-            if row.session_id is not None and (tasks := self._tasks(row.session_id)):
-                row = replace(row, tasks=tasks)
+            if row.session_id is not None:
+                tasks, workers = self._tasks(row.session_id), self._workers(row.session_id)
+                if tasks or workers:
+                    row = replace(row, tasks=tasks, workers=workers)
             rows.append(row)
         return rows
 

@@ -130,6 +130,11 @@ class Engine:
         known = task or self._state.live.get(task_id) or self._ended.get(task_id)
         return known or await self._log.find(self.session_id, task_id)
 
+    async def list(self, most: int) -> Sequence[Task]:
+        """Return the committed tasks, the newest first, at most so many. Raises StoreError."""
+        await self.load()
+        return await self._log.newest(self.session_id, most)
+
     async def cancel(self, task_id: str) -> Task | None:
         """Cancel a task if it lives and return it as it is then; None if there is none. Raises StoreError."""
         await self.load()

@@ -104,6 +104,11 @@ class Subscription:
         self.task_id = task_id
         self._queue = deque(frame for frame in self._queue if self._wants(frame.number, frame.task_id))
 
+    def narrow(self, task_id: str) -> None:
+        """Want this task's frames alone, of the past too; to be called before anything is read."""
+        self._whole_until = 0
+        self.follow(task_id)
+
     @property
     def behind(self) -> bool:
         """Whether there are committed frames that it has to read from the log."""

@@ -111,6 +111,10 @@ class Log:
         """Return a committed task of the session, if it is kept. Raises StoreError."""
         return await self.store.read(partial(_find, session_id, task_id))
 
+    async def newest(self, session_id: str, most: int) -> tuple[Task, ...]:
+        """Return the committed tasks of the session, the newest first. Raises StoreError."""
+        return await self.store.read(partial(_newest, session_id, most))
+
     async def inputs(self, task_id: str) -> tuple[Input, ...]:
         """Return every message of a task, in order. Raises StoreError."""
         return await self.store.read(partial(_inputs, task_id))
@@ -223,6 +227,11 @@ def _load_turns(session_id: str, state: State, connection: sqlite3.Connection) -
 def _find(session_id: str, task_id: str, connection: sqlite3.Connection) -> Task | None:
     row = connection.execute(_READ_TASKS + " AND id = ?", (session_id, task_id)).fetchone()
     return row and _task(row)
+
+
+def _newest(session_id: str, most: int, connection: sqlite3.Connection) -> tuple[Task, ...]:
+    rows = connection.execute(_READ_TASKS + " ORDER BY seq DESC LIMIT ?", (session_id, most))
+    return tuple(_task(row) for row in rows)
 
 
 def _inputs(task_id: str, connection: sqlite3.Connection) -> tuple[Input, ...]:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from sidecar.daemon.backends import Backends, Idle
 from sidecar.daemon.fronts import Fronts
 from sidecar.listeners.pool import Pool
 from sidecar.model import Capsule, Manifest, Settings, Wanted
@@ -114,7 +115,7 @@ async def bench(
     engines = Engines(store, keep_events=10_000, keep_tasks=3600.0)
     metrics = Metrics("test")
     facts = Facts()
-    fronts = Fronts(engines=engines, metrics=metrics, planes=planes)
+    fronts = Fronts(engines=engines, metrics=metrics, planes=planes, backends=Backends(lambda _: Idle()))
     policy = Policy(
         Guards(Rules("listen", advertised=("localhost",))),
         HttpLimits(**{"idle": 20.0, **limits}),

@@ -1,0 +1,105 @@
+"""One backend per served session: opened with it, kept over reloads that do not concern it, closed with it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sidecar.model import Capsule, Settings
+    from sidecar.tasks.backend import Backend
+    from sidecar.tasks.engine import Engine
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class _Running:
+    """A backend at work, and the settings that it was made for."""
+
+    backend: Backend
+    engine: Engine
+    capsule_id: str
+    made_for: tuple[object, ...]
+
+
+class Backends:
+    """Owns the backends of all sessions. `make` makes the kind that a capsule's settings name. One event loop."""
+
+    def __init__(self, make: Callable[[Settings], Backend]) -> None:
+        self._make = make
+        self._running: dict[str, _Running] = {}
+
+    async def open(self, engine: Engine, capsule: Capsule) -> None:
+        """Have a backend work for a session under a capsule's settings: the one that does, else a new one."""
+        running = self._running.get(capsule.session_id)
+        wanted = _made_for(capsule)
+        if running is not None and running.made_for == wanted:
+            running.capsule_id = capsule.id
+            running.backend.reconfigure(capsule)
+            return
+        if running is not None:
+            await self.close(capsule.session_id, grace=capsule.settings.stop_grace)
+        backend = self._make(capsule.settings)
+        self._running[capsule.session_id] = _Running(backend, engine, capsule.id, wanted)
+        backend.start(engine, capsule)
+
+    async def close(self, session_id: str, *, grace: float) -> None:
+        """End the backend of a session; its workers get `grace` seconds. Its tasks stay as they are."""
+        running = self._running.pop(session_id, None)
+        if running is None:
+            return
+        try:
+            await running.backend.aclose(grace)
+        except Exception:
+            # the boundary of a backend: whatever went wrong at its end, the others and the stop go on
+            log.exception("backend_failed", capsule=running.capsule_id, backend=running.backend.name)
+        running.engine.let_go()
+
+    async def aclose(self, grace: float) -> None:
+        """End all backends at once; their workers get `grace` seconds altogether."""
+        async with asyncio.TaskGroup() as group:
+            for session_id in tuple(self._running):
+                group.create_task(self.close(session_id, grace=grace), name=f"end backend of {session_id}")
+
+    def of(self, session_id: str) -> Backend | None:
+        """Return the backend of a session."""
+        running = self._running.get(session_id)
+        return running.backend if running is not None else None
+
+    def of_capsule(self, capsule_id: str) -> Backend | None:
+        """Return the backend of a capsule that is served now."""
+        found = (r.backend for r in self._running.values() if r.capsule_id == capsule_id)
+        return next(found, None)
+
+
+def _made_for(capsule: Capsule) -> tuple[object, ...]:
+    settings = capsule.settings
+    return settings.backend, settings.inbox, settings.command, settings.forward, settings.on_restart
+
+
+class Idle:
+    """A backend that works on nothing: tasks wait in the log."""
+
+    name = "inbox"
+    workers = 0
+
+    def start(self, engine: Engine, capsule: Capsule) -> None:
+        """Begin with nothing."""
+
+    def reconfigure(self, capsule: Capsule) -> None:
+        """Take no other settings."""
+
+    async def aclose(self, grace: float) -> None:
+        """Stop nothing."""
+
+
+def make_backend(settings: Settings) -> Backend:
+    """Make the backend that settings name."""
+    del settings
+    return Idle()
