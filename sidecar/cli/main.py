@@ -12,7 +12,7 @@ from sidecar.cli.output import complain
 from sidecar.errors import InputError, SidecarError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 EPILOG = """\
 exit status: 0 fine, 1 failed, 2 bad input
@@ -51,6 +51,58 @@ def _running_flags(parser: argparse.ArgumentParser, *, json_help: str | None = N
     parser.add_argument("--config", metavar="FILE", help="the configuration of the running sidecar")
     _state_flag(parser)
     parser.add_argument("--json", action="store_true", help=json_help or "print JSON instead of text")
+
+
+def _task_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+    send = command(
+        "send",
+        "sending:send",
+        "start a task and print its stream",
+        "The reply goes to standard output, everything about it to standard error. Where standard input is a\n"
+        "terminal, the task's questions are asked there. Exits with 0 when the task completed, else with 1.",
+    )
+    send.add_argument("capsule", metavar="ID", help="the capsule's id (sidecar list shows them)")
+    send.add_argument("text", metavar="TEXT", nargs="+", help="the message; - reads it from standard input")
+    send.add_argument("--task", metavar="TASK", help="answer this task, which waits for input")
+    send.add_argument("--context", metavar="CONTEXT", help="the context that the task belongs to")
+    send.add_argument(
+        "--no-wait", dest="wait", action="store_false", help="print the task's id and leave it to itself"
+    )
+    _running_flags(send, json_help="print the stream's frames as JSON lines")
+
+    tasks = command("tasks", "", "list, show, cancel and watch tasks")
+    verbs = tasks.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for verb, handler, summary in (
+        ("list", "tasks_list", "show a capsule's tasks, the newest first"),
+        ("get", "tasks_get", "print a task with its reply"),
+        ("cancel", "tasks_cancel", "cancel a task"),
+        ("watch", "tasks_watch", "print a task's stream from its beginning"),
+    ):
+        sub = verbs.add_parser(verb, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        sub.set_defaults(handler=f"sending:{handler}")
+        sub.add_argument("capsule", metavar="ID", help="the capsule's id (sidecar list shows them)")
+        if verb != "list":
+            sub.add_argument("task", metavar="TASK", help="the task's id")
+        _running_flags(sub)
+
+    share = command(
+        "share",
+        "share:share",
+        "make, list and revoke handles that open one file for one reader",
+        "Whoever holds a handle, and is the audience, may read the file on the capsule's port until it expires.\n"
+        "A handle ends with the sidecar too: the keys are in memory only.",
+    )
+    share.add_argument("capsule", metavar="ID", help="the capsule's id (sidecar list shows them)")
+    share.add_argument(
+        "path", metavar="PATH", nargs="?", help="the file, relative to exports.peer_files.root"
+    )
+    share.add_argument(
+        "--audience", metavar="A", help="who may use it: the fetching capsule's <name>@<host:port>"
+    )
+    share.add_argument("--ttl", metavar="T", help="how long, such as 10m; at most, and by default, max_ttl")
+    share.add_argument("--list", action="store_true", help="show the handles that have not expired")
+    share.add_argument("--revoke", metavar="HANDLE_ID", help="end a handle now")
+    _running_flags(share)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -115,55 +167,7 @@ def build_parser() -> argparse.ArgumentParser:
     listing = command("list", "client:list_capsules", "show the running sidecar's capsules")
     _running_flags(listing)
 
-    send = command(
-        "send",
-        "sending:send",
-        "start a task and print its stream",
-        "The reply goes to standard output, everything about it to standard error. Where standard input is a\n"
-        "terminal, the task's questions are asked there. Exits with 0 when the task completed, else with 1.",
-    )
-    send.add_argument("capsule", metavar="ID", help="the capsule's id (sidecar list shows them)")
-    send.add_argument("text", metavar="TEXT", nargs="+", help="the message; - reads it from standard input")
-    send.add_argument("--task", metavar="TASK", help="answer this task, which waits for input")
-    send.add_argument("--context", metavar="CONTEXT", help="the context that the task belongs to")
-    send.add_argument(
-        "--no-wait", dest="wait", action="store_false", help="print the task's id and leave it to itself"
-    )
-    _running_flags(send, json_help="print the stream's frames as JSON lines")
-
-    tasks = command("tasks", "", "list, show, cancel and watch tasks")
-    verbs = tasks.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for verb, handler, summary in (
-        ("list", "tasks_list", "show a capsule's tasks, the newest first"),
-        ("get", "tasks_get", "print a task with its reply"),
-        ("cancel", "tasks_cancel", "cancel a task"),
-        ("watch", "tasks_watch", "print a task's stream from its beginning"),
-    ):
-        sub = verbs.add_parser(verb, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
-        sub.set_defaults(handler=f"sending:{handler}")
-        sub.add_argument("capsule", metavar="ID", help="the capsule's id (sidecar list shows them)")
-        if verb != "list":
-            sub.add_argument("task", metavar="TASK", help="the task's id")
-        _running_flags(sub)
-
-    share = command(
-        "share",
-        "share:share",
-        "make, list and revoke handles that open one file for one reader",
-        "Whoever holds a handle, and is the audience, may read the file on the capsule's port until it expires.\n"
-        "A handle ends with the sidecar too: the keys are in memory only.",
-    )
-    share.add_argument("capsule", metavar="ID", help="the capsule's id (sidecar list shows them)")
-    share.add_argument(
-        "path", metavar="PATH", nargs="?", help="the file, relative to exports.peer_files.root"
-    )
-    share.add_argument(
-        "--audience", metavar="A", help="who may use it: the fetching capsule's <name>@<host:port>"
-    )
-    share.add_argument("--ttl", metavar="T", help="how long, such as 10m; at most, and by default, max_ttl")
-    share.add_argument("--list", action="store_true", help="show the handles that have not expired")
-    share.add_argument("--revoke", metavar="HANDLE_ID", help="end a handle now")
-    _running_flags(share)
+    _task_commands(command)
 
     reload_ = command("reload", "client:reload", "make the running sidecar read its configuration again")
     _running_flags(reload_)
