@@ -149,7 +149,7 @@ def _asked(
             yield response
     except (OSError, http.client.HTTPException) as error:
         raise SidecarError(
-            f"the desk at {running.desk_url} does not answer: {error or 'connection closed'}"
+            f"the desk at {running.desk_url} does not answer: {str(error) or 'connection closed'}"
         ) from error
     finally:
         connection.close()

@@ -17,7 +17,10 @@ from sidecar.daemon.backends import Backends, make_backend
 from sidecar.daemon.front_desk import FrontDesk, limits_of
 from sidecar.daemon.fronts import Fronts
 from sidecar.desk.api import ReloadResult
+from sidecar.desk.endpoint import Parts
 from sidecar.desk.handles import Handles
+from sidecar.desk.tasks import Tasks
+from sidecar.doors.murmur import OPERATOR
 from sidecar.errors import InputError, Problem, SidecarError
 from sidecar.listeners.pool import Pool
 from sidecar.manifest.load import load as load_manifest
@@ -124,15 +127,15 @@ class Daemon:
             most=budget.listeners,
             budget=config.limits.drain,
         )
-        self._desk = FrontDesk(
-            config,
-            token=state.admin_token,
+        parts = Parts(
             view=self._registry.view,
             metrics=self._metrics,
             gauges=self._gauges,
             reload=self.reload,
             handles=Handles(self._planes.sharing, self._served, self._metrics),
+            tasks=Tasks(self._fronts.of, OPERATOR),
         )
+        self._desk = FrontDesk(config, parts, token=state.admin_token)
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain. Raises SidecarError when it cannot start."""
@@ -358,6 +361,7 @@ class Daemon:
     async def _drain(self) -> None:
         self._registry.view.drain()
         limits = self._config.limits
+        self._desk.end_streams()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._pool.aclose(limits.drain), name="drain listeners")
             group.create_task(

@@ -13,13 +13,8 @@ from sidecar.web.server import HttpLimits, HttpServer, Policy
 from sidecar.web.sockets import BindError, listen
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from sidecar.config import Config
-    from sidecar.desk.api import ReloadResult
-    from sidecar.desk.handles import Handles
-    from sidecar.model import RegistryView
-    from sidecar.ops.metrics import Gauges, Metrics
+    from sidecar.desk.endpoint import Parts
 
 WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with, not bound
 
@@ -27,29 +22,11 @@ WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compare
 class FrontDesk:
     """Owns the desk and its listener. `host`, `port` and `url` are where it is now."""
 
-    def __init__(
-        self,
-        config: Config,
-        *,
-        token: str,
-        view: RegistryView,
-        metrics: Metrics,
-        gauges: Callable[[], Gauges],
-        reload: Callable[[], Awaitable[ReloadResult]],
-        handles: Handles,
-    ) -> None:
+    def __init__(self, config: Config, parts: Parts, *, token: str) -> None:
         self._config = config
         self._token = token
         self._policy = Policy(guards=_guards(config), limits=limits_of(config))
-        self._desk = Desk(
-            view=view,
-            access=self._access(config),
-            open_metrics=config.desk.metrics == "open",
-            metrics=metrics,
-            gauges=gauges,
-            reload=reload,
-            handles=handles,
-        )
+        self._desk = Desk(parts, access=self._access(config), open_metrics=config.desk.metrics == "open")
         self._server: HttpServer | None = None
         self.host = config.desk.host
         self.port = 0
@@ -77,8 +54,13 @@ class FrontDesk:
         self._policy.limits = limits_of(config)
         self._desk.reconfigure(access=self._access(config), open_metrics=config.desk.metrics == "open")
 
+    def end_streams(self) -> None:
+        """Have every stream of the desk end with its closing frame."""
+        self._desk.end_streams()
+
     async def aclose(self, budget: float) -> None:
         """End the listener and its connections within so many seconds, then the desk."""
+        self.end_streams()
         if self._server is not None:
             await self._server.drain(budget=budget)
         self._desk.close()

@@ -6,12 +6,13 @@ import asyncio
 import operator
 from bisect import bisect_left
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from aiohttp import hdrs
+from aiohttp import hdrs, web
 
-from sidecar.desk import api
+from sidecar.desk import api, tasks
 from sidecar.desk.handles import HANDLE, HANDLES, METHODS
 from sidecar.errors import RefusedError, refusal
 from sidecar.model import Answer
@@ -21,15 +22,13 @@ from sidecar.web.answers import Wire, etag_matches, json_answer, wire
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from aiohttp import web
-
     from sidecar.desk.access import Access
     from sidecar.desk.handles import Handles
     from sidecar.model import CapsuleStatus, ConfigStatus, RegistryView, RootStatus
     from sidecar.ops.metrics import Gauges, Metrics
 
     Shown = tuple[tuple[CapsuleStatus, ...], ConfigStatus, tuple[RootStatus, ...]]
-    Action = Callable[[web.BaseRequest], Awaitable[Answer]]
+    Action = Callable[[web.BaseRequest], Awaitable[Answer | web.StreamResponse]]
 
 HEALTHY: Final = json_answer({"status": "ok"}, api.UNCACHED)
 OPERATORS: Final = "/api"
@@ -39,32 +38,37 @@ CAPSULE: Final = "/api/capsules/{id}"
 OUTCOMES: Final = {200: "ok", 304: "not_modified", 422: "config_refused", 503: "unavailable"}
 
 
-class Desk:
-    """The handler of the desk's listener; give `handle` to an `HttpServer`, and call `close` at the end.
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the desk shows and does, handed to it by the daemon.
 
     `reload` makes the daemon read its configuration again and waits for the outcome: a client that leaves cancels
     the waiting, so it must not be the reload itself that runs in it. `gauges` tells a scrape what the desk cannot know.
+    """
+
+    view: RegistryView
+    metrics: Metrics
+    gauges: Callable[[], Gauges]
+    reload: Callable[[], Awaitable[api.ReloadResult]]
+    handles: Handles
+    tasks: tasks.Tasks
+
+
+class Desk:
+    """The handler of the desk's listener; give `handle` to an `HttpServer`, and call `close` at the end.
+
     Big documents are written by a thread of the desk's own, so that a scrape of thousands of capsules stalls no door.
     """
 
-    def __init__(
-        self,
-        *,
-        view: RegistryView,
-        access: Access,
-        open_metrics: bool,
-        metrics: Metrics,
-        gauges: Callable[[], Gauges],
-        reload: Callable[[], Awaitable[api.ReloadResult]],
-        handles: Handles,
-    ) -> None:
-        self._view = view
-        self._handles = handles
+    def __init__(self, parts: Parts, *, access: Access, open_metrics: bool) -> None:
+        self._view = parts.view
+        self._metrics = parts.metrics
+        self._gauges = parts.gauges
+        self._reload = parts.reload
+        self._handles = parts.handles
+        self._tasks = parts.tasks
         self._access = access
         self._open_metrics = open_metrics
-        self._metrics = metrics
-        self._gauges = gauges
-        self._reload = reload
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="desk")
         self._scrape: asyncio.Future[bytes] | None = None
         self._written: tuple[Shown, tuple[str, Answer]] | None = None
@@ -77,6 +81,7 @@ class Desk:
             "/api/reload": ((hdrs.METH_POST,), self._reloaded),
             HANDLES: (METHODS[HANDLES], self._handled),
             HANDLE: (METHODS[HANDLE], self._handled),
+            **{template: (methods, self._tasked) for template, methods in tasks.METHODS.items()},
         }
 
     def reconfigure(self, *, access: Access, open_metrics: bool) -> None:
@@ -88,7 +93,11 @@ class Desk:
         """End the desk's thread; call it once its listener is gone."""
         self._writer.shutdown(wait=True, cancel_futures=True)
 
-    async def handle(self, request: web.BaseRequest) -> Wire:
+    def end_streams(self) -> None:
+        """Have every stream end with its closing frame."""
+        self._tasks.end_streams()
+
+    async def handle(self, request: web.BaseRequest) -> Wire | web.StreamResponse:
         """Answer one request that the guard let through; raises RefusedError for a refusal.
 
         On operator's paths the credentials come first, so that a stranger learns nothing of what is there.
@@ -100,6 +109,9 @@ class Desk:
         except RefusedError as error:
             self._metrics.desk_request(template, error.refusal.code)
             raise
+        if isinstance(answer, web.StreamResponse):
+            self._metrics.desk_request(template, "stream")
+            return answer
         self._metrics.desk_request(template, OUTCOMES.get(answer.status, "other"))
         return wire(answer)
 
@@ -162,6 +174,11 @@ class Desk:
         capsule_id, _, *handle_id = _parts(request)
         return await self._handles.answer(request, self._row(capsule_id).id, "".join(handle_id))
 
+    async def _tasked(self, request: web.BaseRequest) -> Answer | web.StreamResponse:
+        capsule_id, _, *task_id = _parts(request)
+        template = template_of(request.raw_path.partition("?")[0])
+        return await self._tasks.answer(request, template, self._row(capsule_id).id, "".join(task_id[:1]))
+
     def _row(self, wanted: str) -> CapsuleStatus:
         """Return a capsule's row. Raises RefusedError where there is none."""
         rows = self._view.capsules()
@@ -175,12 +192,13 @@ class Desk:
 
 
 def template_of(path: str) -> str:
-    """Return what a path is an instance of: those below one capsule have its id, and that of a handle, in braces."""
+    """Return what a path is an instance of: those below one capsule have its id, and that of a handle or task, in braces."""
     parts = path.split("/")
     if parts[:3] == CAPSULE.split("/")[:3] and len(parts) > 3:  # noqa: PLR2004 -- as many as those
         parts[3] = "{id}"
-        if parts[4:5] == ["handles"] and len(parts) == 6:  # noqa: PLR2004 -- with one more
-            parts[5] = "{handle_id}"
+        name = {"handles": "{handle_id}", "tasks": "{task}"}.get("".join(parts[4:5]))
+        if name is not None and len(parts) > 5:  # noqa: PLR2004 -- with one more
+            parts[5] = name
     return "/".join(parts)
 
 

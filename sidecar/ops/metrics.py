@@ -36,6 +36,11 @@ DESK_PATHS: Final = frozenset(
         "/api/capsules/{id}",
         "/api/capsules/{id}/handles",
         "/api/capsules/{id}/handles/{handle_id}",
+        "/api/capsules/{id}/messages",
+        "/api/capsules/{id}/stream",
+        "/api/capsules/{id}/tasks",
+        "/api/capsules/{id}/tasks/{task}",
+        "/api/capsules/{id}/tasks/{task}/cancel",
         "/api/reload",
     }
 )

@@ -12,8 +12,9 @@ import pytest_asyncio
 
 from sidecar.desk.access import Access
 from sidecar.desk.api import ReloadResult
-from sidecar.desk.endpoint import Desk
+from sidecar.desk.endpoint import Desk, Parts
 from sidecar.desk.handles import Handles
+from sidecar.desk.tasks import Tasks
 from sidecar.errors import Problem
 from sidecar.model import CapsuleState, CapsuleStatus, LastError
 from sidecar.ops.metrics import Gauges, Metrics
@@ -65,15 +66,15 @@ class Running:
 async def running() -> AsyncIterator[Running]:
     """Return a desk that asks for a token and shows its metrics to all."""
     stage = Running()
-    stage.desk = Desk(
+    parts = Parts(
         view=stage.view,
-        access=Access("s3cret"),
-        open_metrics=True,
         metrics=stage.metrics,
         gauges=lambda: Gauges(open_streams=7),
         reload=stage.reload,
         handles=Handles(Planes().sharing, lambda _: None, stage.metrics),
+        tasks=Tasks(lambda _: None, "operator"),
     )
+    stage.desk = Desk(parts, access=Access("s3cret"), open_metrics=True)
     stage.finish.set()
     policy = Policy(guards=Guards(Rules("desk")), limits=HttpLimits(), refusals=RefusalLog())
     server = HttpServer(stage.desk.handle, name="desk", policy=policy)
