@@ -58,7 +58,7 @@ class Task:
 class EventKind(StrEnum):
     """What an event says, and the keys of its `data`.
 
-    - `input`: a message came for the task; no keys, the message itself is kept beside the log
+    - `input`: a further message came for the task; no keys, the message itself is kept beside the events
     - `status`: `state`, `message`, and `response` where the state is completed
     - `text`: `text`, `final`: a piece of the reply; final on the last one, which is the whole where none came before
     - `thinking`: `text`: a piece of the reasoning

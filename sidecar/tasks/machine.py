@@ -51,11 +51,8 @@ def next_queued(state: State, rules: Rules) -> Task | None:
 
 
 def submit(state: State, task: Task, given: Input) -> Change:
-    """Decide that a new task is taken; no frame says so, its first one comes when it starts."""
-    came = Event(state.seq + 1, None, task.id, task.context_id, EventKind.INPUT, {}, task.created_at)
-    return Change(
-        Submission(task, given), events=(came,), generation=None if state.stored else state.generation
-    )
+    """Decide that a new task is taken; no event says so, its first one comes when it starts."""
+    return Change(Submission(task, given), generation=None if state.stored else state.generation)
 
 
 def rejected(task: Task) -> Task:
