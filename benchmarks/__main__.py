@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import requests, scale
+from benchmarks import planes, requests, scale
 from benchmarks.table import Row, as_lines
 
 MEASURES = {
@@ -14,6 +14,8 @@ MEASURES = {
     "get": requests.tasks_get,
     "send": requests.message_send,
     "file": requests.file,
+    "listing": planes.listing,
+    "big": planes.big_file,
     "change": scale.change,
     "start": scale.start,
     "memory": scale.memory,

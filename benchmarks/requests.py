@@ -22,10 +22,10 @@ DEEP = "  after_task: sleep\nexports:\n  files:\n    root: out/\n    mode: read-
 
 
 @contextlib.contextmanager
-def one_capsule(queue_depth: int = 20) -> Iterator[tuple[Spawned, Server, Path]]:
+def one_capsule(queue_depth: int = 20, more: str = "") -> Iterator[tuple[Spawned, Server, Path]]:
     """Run a sidecar with one capsule; yields it, its port as a server, and the capsule's directory."""
     with tempfile.TemporaryDirectory() as scratch:
-        directory = write_capsule(Path(scratch, "capsules", "bench"), more=DEEP)
+        directory = write_capsule(Path(scratch, "capsules", "bench"), more=DEEP + more)
         manifest = directory / "murmur.yaml"
         manifest.write_text(manifest.read_text().replace("queue_depth: 20", f"queue_depth: {queue_depth}"))
         (directory / "out").mkdir()

@@ -6,8 +6,10 @@ import errno
 import os
 import stat
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
@@ -25,9 +27,11 @@ if TYPE_CHECKING:
 MOST: Final = 64 * 1024 * 1024
 """Bytes that a listing may have, and names of directories that it may keep in mind: some 400,000 files."""
 PIECE: Final = 64 * 1024
+BATCH: Final = 16
+"""Names between two questions whether to go on."""
 
-WORK: Final = 0.0002
-REST: Final = 0.0002
+WORK: Final = 0.0001
+REST: Final = 0.0001
 """Seconds for which a listing works at a stretch, and then leaves the interpreter to the event loop."""
 
 _TOO_LARGE: Final = refusal(
@@ -36,14 +40,11 @@ _TOO_LARGE: Final = refusal(
 _GONE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 
 
-class _Item(NamedTuple):
-    """What a directory holds: a file with its entry written out, or a directory yet to be looked into.
+Item = tuple[bytes, bytes | None]
+"""What a directory holds: a file with its entry written out, or a directory yet to be looked into.
 
-    `key` sorts it among its siblings as its path sorts among all paths: a directory's ends in `/`.
-    """
-
-    key: bytes
-    entry: bytes | None
+The first sorts it among its siblings as its path sorts among all paths: a directory's ends in `/`.
+"""
 
 
 def pieces(
@@ -60,7 +61,7 @@ def pieces(
     Nothing comes of a root that is missing. What vanishes meanwhile, cannot be read, is no regular file, lies
     behind a mount point that may not be crossed, or has a name that no request can spell (not UTF-8, too long),
     is left out. A link that may be followed to a regular file is an entry of its own; linked directories are not
-    descended into. `stopped` is asked between any two files, and ends the work early.
+    descended into. `stopped` is asked every few files, and ends the work early.
 
     Raises RefusedError where the root leads outside or is shut, and `too_large` beyond `most` bytes.
     """
@@ -132,15 +133,25 @@ class _Look:
             except OSError:
                 continue
 
-    def _items(self, folder: bytes) -> list[_Item]:
+    def _items(self, folder: bytes) -> list[Item]:
         """Return what is in a directory, last one first. Raises OSError."""
+        items: list[Item] = []
         fd = self._directory(folder)
         try:
-            found = list(self._found(fd, folder))
+            device = os.fstat(fd).st_dev
+            with os.scandir(fd) as names:
+                while (batch := list(islice(names, BATCH))) and not self.stopped():
+                    for found in batch:
+                        # a name that is no UTF-8, or gone, or shut, is left out
+                        with suppress(OSError, UnicodeDecodeError):
+                            self._look_at(found, fd, device, folder, items)
+                    if self.room < 0:
+                        raise RefusedError(_TOO_LARGE)
+                    self._rest()
         finally:
             os.close(fd)
-        found.sort(reverse=True)
-        return found
+        items.sort(reverse=True)
+        return items
 
     def _directory(self, path: bytes) -> int:
         """Return a descriptor for reading the names of a directory beneath the root, reached without links."""
@@ -154,54 +165,47 @@ class _Look:
     def _strict(self) -> Rules:
         return Rules(links=False, mounts=self.rules.mounts)
 
-    def _found(self, fd: int, folder: bytes) -> Iterator[_Item]:
-        """Yield what is in a directory. What it says of a name's kind is only a hint: the look at the file decides."""
-        device = os.fstat(fd).st_dev
-        with os.scandir(fd) as names:
-            for found in names:
-                if self.stopped():
-                    return
-                self._rest()
-                name = os.fsencode(found.name)
-                path = folder + name
-                try:
-                    shown = path.decode()
-                    if len(path) >= PATH_MAX:
-                        continue
-                    if found.is_dir(follow_symlinks=False):
-                        item = _Item(name + b"/", None)
-                    elif entry := self._entry(found, fd, device, path, shown):
-                        item = _Item(name, entry)
-                    else:
-                        continue
-                except (OSError, UnicodeDecodeError):
-                    continue
-                self.room -= len(item.entry or item.key)
-                if self.room < 0:
-                    raise RefusedError(_TOO_LARGE)
-                yield item
+    def _look_at(
+        self, found: os.DirEntry[str], fd: int, device: int, folder: bytes, items: list[Item]
+    ) -> None:
+        """Add a name to the items, if it is one. Raises OSError and UnicodeDecodeError.
 
-    def _entry(
-        self, found: os.DirEntry[str], folder: int, device: int, path: bytes, shown: str
-    ) -> bytes | None:
-        """Return the entry of a name, None where it has none. Raises OSError."""
+        What the directory says of its kind is only a hint: the look at the file decides. What is still the inode
+        that the directory names is no link and no mount point; where its hash is known too, one look tells all.
+        """
+        name = os.fsencode(found.name)
+        path = folder + name
+        shown = path.decode()
+        if len(path) >= PATH_MAX:
+            return
+        if found.is_dir(follow_symlinks=False):
+            items.append((name + b"/", None))
+            self.room -= len(name)
+            return
+        entry = None
         if found.is_symlink():
-            if not self.rules.links:
-                return None
-            handle = self.resolver.open(self.root, path, self.rules)
+            if self.rules.links:
+                entry = self._opened(self.root, path, self.rules, shown)
         else:
-            # What is still the inode that the directory names is no link and no mount point: where its hash is
-            # known too, the one look tells everything.
             facts = found.stat(follow_symlinks=False)
+            digest = None
             if facts.st_ino == found.inode() and facts.st_dev == device and stat.S_ISREG(facts.st_mode):
                 digest = self.memory.find(facts)
-                if digest is not None:
-                    return _written(shown, facts.st_size, facts, digest)
-            handle = self.resolver.open(folder, os.fsencode(found.name), self._strict)
+            if digest is not None:
+                entry = written(shown, facts.st_size, facts.st_mtime_ns, digest)
+            else:
+                entry = self._opened(fd, name, self._strict, shown)
+        if entry is not None:
+            items.append((name, entry))
+            self.room -= len(entry)
+
+    def _opened(self, base: int, path: bytes, rules: Rules, shown: str) -> bytes | None:
+        handle = self.resolver.open(base, path, rules)
         try:
             return self._looked_at(handle, shown)
         finally:
             os.close(handle)
+            self._rest()
 
     def _looked_at(self, handle: int, shown: str) -> bytes | None:
         facts = os.fstat(handle)
@@ -209,7 +213,7 @@ class _Look:
             return None
         digest = self.memory.find(facts)
         if digest is not None:
-            return _written(shown, facts.st_size, facts, digest)
+            return written(shown, facts.st_size, facts.st_mtime_ns, digest)
         fd = reopen(handle)
         try:
             hashed = hash_of(fd, facts.st_size, self.stopped)
@@ -219,7 +223,7 @@ class _Look:
                 self.memory.keep(facts, os.fstat(fd), hashed[1])
         finally:
             os.close(fd)
-        return _written(shown, hashed[0], facts, hashed[1])
+        return written(shown, hashed[0], facts.st_mtime_ns, hashed[1])
 
     def _rest(self) -> None:
         """Sleep when it is time to.
@@ -232,10 +236,11 @@ class _Look:
             self._since = time.perf_counter()
 
 
-def _written(path: str, size: int, facts: os.stat_result, digest: bytes) -> bytes:
+def written(path: str, size: int, mtime_ns: int, digest: bytes) -> bytes:
+    """Return an entry as JSON, its keys in the order of the reference."""
     return b'{"path":%b,"size_bytes":%d,"mtime_ms":%d,"sha256":"%b"}' % (
         orjson.dumps(path),
         size,
-        facts.st_mtime_ns // 1_000_000,
+        mtime_ns // 1_000_000,
         digest.hex().encode(),
     )

@@ -20,7 +20,7 @@ _STATE: Final = struct.Struct("=qqq")
 
 
 class Memory:
-    """SHA-256 of files by (device, inode, size, mtime, ctime): the `limit` files last used. For several threads.
+    """SHA-256 of files by (device, inode, size, mtime, ctime): of the `limit` files last hashed. For several threads.
 
     A hash is kept only of a file that was the same before and after it was read, and whose ctime was two
     seconds old by then: the clock of a file system ticks coarsely, and a second write within one tick would
@@ -36,20 +36,17 @@ class Memory:
 
     def find(self, facts: os.stat_result) -> bytes | None:
         """Return the SHA-256 of a file with these facts, if known."""
-        key = _key(facts)
-        with self._lock:
-            kept = self._known.get(key)
-            if kept is None or not kept.startswith(_state(facts)):
-                return None
-            self._known.move_to_end(key)
-        return kept[_STATE.size :]
+        kept = self._known.get(facts.st_dev << 64 | facts.st_ino)
+        if kept is None:
+            return None
+        state = _STATE.pack(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+        return kept[_STATE.size :] if kept.startswith(state) else None
 
     def wants(self, facts: os.stat_result) -> bool:
         """Whether a hash of this file would be new, and may be kept."""
         if facts.st_ctime_ns + _SETTLED_NS > self._now_ns():
             return False
-        kept = self._known.get(_key(facts))
-        return kept is None or not kept.startswith(_state(facts))
+        return self.find(facts) is None
 
     def keep(self, before: os.stat_result, after: os.stat_result, digest: bytes) -> None:
         """Keep a hash, if the file was the same before and after it was read."""

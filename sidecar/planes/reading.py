@@ -196,6 +196,11 @@ def hash_of(fd: int, size: int, stopped: Callable[[], bool]) -> tuple[int, bytes
 
     The bound is the size at the open, so that a file that grows all the time ends too. Raises OSError.
     """
+    if size <= _CHUNK:
+        data = os.read(fd, size)
+        if len(data) == size:
+            return size, hashlib.sha256(data).digest()
+        os.lseek(fd, 0, os.SEEK_SET)
     digest, done, buffer = hashlib.sha256(), 0, bytearray(min(_CHUNK, size))
     view = memoryview(buffer)
     while done < size:
