@@ -31,9 +31,17 @@ _FULL: Final = refusal(
 
 
 class Places:
-    """Counts what is on its way, so that clients that read slowly cannot take every descriptor or all memory."""
+    """Counts what is on its way, so that clients that read slowly cannot take every descriptor or all memory.
 
-    def __init__(self) -> None:
+    `most` and `most_of_one` big files in all and of one session, and `held` bytes of big listings.
+    """
+
+    def __init__(
+        self, *, most: int = MOST_OPEN, most_of_one: int = MOST_OPEN_OF_ONE, held: int = MOST_HELD
+    ) -> None:
+        self._most = most
+        self._most_of_one = most_of_one
+        self._most_held = held
         self._of: dict[Hashable, int] = {}
         self._open = 0
         self._listings: dict[bytes, tuple[int, Sequence[bytes]]] = {}
@@ -42,7 +50,7 @@ class Places:
     def take(self, session: Hashable) -> Callable[[], None]:
         """Take a place for a big file; returns what gives it back. Raises RefusedError `unavailable`."""
         mine = self._of.get(session, 0)
-        if self._open >= MOST_OPEN or mine >= MOST_OPEN_OF_ONE:
+        if self._open >= self._most or mine >= self._most_of_one:
             raise RefusedError(_FULL)
         self._of[session] = mine + 1
         self._open += 1
@@ -64,7 +72,7 @@ class Places:
         """
         users, shared = self._listings.get(digest, (0, pieces))
         if not users:
-            if self._held and self._held + length > MOST_HELD:
+            if self._held and self._held + length > self._most_held:
                 raise RefusedError(_FULL)
             self._held += length
         self._listings[digest] = (users + 1, shared)

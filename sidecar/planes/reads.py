@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from sidecar.model import Answer, Containment
 from sidecar.planes import reading
 from sidecar.planes.beneath import Rules
-from sidecar.planes.bodies import FileBody, Lane, Places, hash_of
+from sidecar.planes.bodies import FileBody, Lane, hash_of
 from sidecar.planes.opened import Opened
 from sidecar.web.answers import Streamed, etag_matches
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from sidecar.model import Capsule
     from sidecar.planes.beneath import Resolver
+    from sidecar.planes.bodies import Places
     from sidecar.planes.memory import Memory
     from sidecar.planes.pool import Pool
 
@@ -44,12 +45,12 @@ def tree(capsule: Capsule, root: str) -> reading.Tree:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Reads files for both planes. Pool, resolver and memory are the owner's."""
+    """Reads files for both planes. Pool, resolver, memory and places are the owner's."""
 
     pool: Pool
     resolver: Resolver
     memory: Memory
-    places: Places = field(default_factory=Places)
+    places: Places
 
     async def answer(
         self,

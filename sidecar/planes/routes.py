@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from sidecar.errors import RefusedError, refusal
 from sidecar.planes.audit import Audit
 from sidecar.planes.beneath import detect
+from sidecar.planes.bodies import Places
 from sidecar.planes.files import FilesPlane
 from sidecar.planes.memory import Memory
 from sidecar.planes.peer import PeerPlane
@@ -45,12 +46,13 @@ class Planes:
         pool: Pool | None = None,
         memory: Memory | None = None,
         audit: Audit | None = None,
+        places: Places | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._pool = pool or Pool()
         self.resolver = resolver or detect()
         self._audit = audit or Audit()
-        reads = Reads(self._pool, self.resolver, memory or Memory())
+        reads = Reads(self._pool, self.resolver, memory or Memory(), places or Places())
         self.sharing = Sharing(reads, self._audit, now)
         self._files = FilesPlane(reads, self._audit)
         self._peer = PeerPlane(reads, self.sharing, self._audit)

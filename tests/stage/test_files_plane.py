@@ -608,13 +608,16 @@ async def test_a_hash_is_remembered_until_the_file_changes(out: Path) -> None:
 
 
 def test_the_memory_keeps_the_newest(tmp_path: Path) -> None:
-    """It is bounded; what was used last stays."""
+    """It is bounded; what was hashed last stays; what was found to be wrong is forgotten."""
     memory = Memory(limit=2, now_ns=lambda: 2**62)
     one, two, three = (write(tmp_path / n).stat() for n in "abc")
     memory.keep(one, one, b"1")
     memory.keep(two, two, b"2")
     assert memory.find(one) == b"1"
+    memory.keep(one, one, b"1")
     memory.keep(three, three, b"3")
     assert (memory.find(one), memory.find(two), memory.find(three)) == (b"1", None, b"3")
     memory.keep(two, three, b"x")
     assert memory.find(two) is None
+    memory.forget(one)
+    assert memory.find(one) is None
