@@ -107,6 +107,7 @@ STATUS_OF: Final = {
     "not_found": 404,
     "method_not_allowed": 405,
     "timeout": 408,
+    "lease_lost": 409,
     "body_too_large": 413,
     "unsupported_media_type": 415,
     "rate_limited": 429,

@@ -14,16 +14,20 @@ if TYPE_CHECKING:
     from sidecar.web.connection import Connection
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+LINES: Final = frozenset({"application/jsonl", "application/x-jsonlines", "application/x-ndjson"})
+"""The media types by which JSON lines go; none of them is registered."""
 
 
-async def read_json_body(request: web.BaseRequest, *, limit: int, within: float) -> bytes:
+async def read_json_body(
+    request: web.BaseRequest, *, limit: int, within: float, lines: bool = False
+) -> bytes:
     """Return the body of a request that must be JSON: at most `limit` bytes, whole `within` that many seconds.
 
-    The time counts from the first look and no trickle extends it. A client that waits for `100 Continue` gets it
+    With `lines` it may be called JSON lines too. The time counts from the first look and no trickle extends it. A client that waits for `100 Continue` gets it
     once nothing else stands in the way. Raises RefusedError: 415, 413, 408, or 400 for a body that is no HTTP.
     """
     headers = request.headers
-    _check_type(headers.get(hdrs.CONTENT_TYPE, ""))
+    _check_type(headers.get(hdrs.CONTENT_TYPE, ""), lines=lines)
     coding = headers.get(hdrs.CONTENT_ENCODING, "identity")
     if coding.strip().lower() not in ("identity", ""):
         # what is not inflated cannot swell
@@ -55,9 +59,11 @@ async def read_json_body(request: web.BaseRequest, *, limit: int, within: float)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _check_type(content_type: str) -> None:
+def _check_type(content_type: str, *, lines: bool) -> None:
     kind = content_type.partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.endswith("+json") and "/" in kind):
+        if lines and kind in LINES:
+            return
         text = "The body must be JSON: send it with content-type: application/json."
         raise RefusedError(refusal("unsupported_media_type", text))
 
