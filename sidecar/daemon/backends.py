@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from sidecar.tasks.backends.inbox import Inbox
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -80,7 +82,7 @@ class Backends:
 
 def _made_for(capsule: Capsule) -> tuple[object, ...]:
     settings = capsule.settings
-    return settings.backend, settings.inbox, settings.command, settings.forward, settings.on_restart
+    return settings.backend, settings.command, settings.forward, settings.on_restart
 
 
 class Idle:
@@ -101,5 +103,4 @@ class Idle:
 
 def make_backend(settings: Settings) -> Backend:
     """Make the backend that settings name."""
-    del settings
-    return Idle()
+    return Inbox() if settings.backend == "inbox" else Idle()

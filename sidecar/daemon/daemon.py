@@ -20,6 +20,7 @@ from sidecar.desk.api import ReloadResult
 from sidecar.desk.endpoint import Parts
 from sidecar.desk.handles import Handles
 from sidecar.desk.tasks import Tasks
+from sidecar.desk.workers import Workers
 from sidecar.doors.murmur import OPERATOR
 from sidecar.errors import InputError, Problem, SidecarError
 from sidecar.listeners.pool import Pool
@@ -134,6 +135,7 @@ class Daemon:
             reload=self.reload,
             handles=Handles(self._planes.sharing, self._served, self._metrics),
             tasks=Tasks(self._fronts.of, OPERATOR),
+            workers=Workers(self._fronts.backend),
         )
         self._desk = FrontDesk(config, parts, token=state.admin_token)
 

@@ -26,7 +26,12 @@ class FrontDesk:
         self._config = config
         self._token = token
         self._policy = Policy(guards=_guards(config), limits=limits_of(config))
-        self._desk = Desk(parts, access=self._access(config), open_metrics=config.desk.metrics == "open")
+        self._desk = Desk(
+            parts,
+            access=self._access(config),
+            worker_access=self._worker_access(config),
+            open_metrics=config.desk.metrics == "open",
+        )
         self._server: HttpServer | None = None
         self.host = config.desk.host
         self.port = 0
@@ -52,7 +57,11 @@ class FrontDesk:
         self._config = config
         self._policy.guards = _guards(config)
         self._policy.limits = limits_of(config)
-        self._desk.reconfigure(access=self._access(config), open_metrics=config.desk.metrics == "open")
+        self._desk.reconfigure(
+            access=self._access(config),
+            worker_access=self._worker_access(config),
+            open_metrics=config.desk.metrics == "open",
+        )
 
     def end_streams(self) -> None:
         """Have every stream of the desk end with its closing frame."""
@@ -94,6 +103,11 @@ class FrontDesk:
 
     def _access(self, config: Config) -> Access:
         return Access(self._token if config.desk.auth == "token" else None)
+
+    def _worker_access(self, config: Config) -> Access:
+        secret = config.auth.worker_token
+        worker = secret.reveal() if secret is not None else None
+        return Access(self._token if config.desk.auth == "token" else None, worker=worker)
 
 
 def _guards(config: Config) -> Guards:

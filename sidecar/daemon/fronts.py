@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sidecar.model import Capsule
     from sidecar.ops.metrics import Metrics
     from sidecar.planes.routes import Planes
+    from sidecar.tasks.backend import Backend
     from sidecar.tasks.engine import Engine
     from sidecar.tasks.engines import Engines
 
@@ -83,6 +84,11 @@ class Fronts:
     def of(self, capsule_id: str) -> Front | None:
         """Return what is served now under an id."""
         return self._by_capsule.get(capsule_id)
+
+    def backend(self, capsule_id: str) -> Backend | None:
+        """Return what does the work of the capsule that is served now under an id."""
+        front = self._by_capsule.get(capsule_id)
+        return self._backends.of(front.capsule.session_id) if front is not None else None
 
     def counts(self, session_id: str) -> Mapping[str, int]:
         """Return the numbers of live tasks of a session by state."""

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from aiohttp import hdrs, web
 
-from sidecar.desk import api, tasks
+from sidecar.desk import api, tasks, workers
 from sidecar.desk.handles import HANDLE, HANDLES, METHODS
 from sidecar.errors import RefusedError, refusal
 from sidecar.model import Answer
@@ -35,7 +35,8 @@ OPERATORS: Final = "/api"
 """Everything at and below this path is the operator's."""
 READ: Final = (hdrs.METH_GET, hdrs.METH_HEAD)
 CAPSULE: Final = "/api/capsules/{id}"
-OUTCOMES: Final = {200: "ok", 304: "not_modified", 422: "config_refused", 503: "unavailable"}
+_PARENTS: Final = (CAPSULE.split("/")[:-1], workers.PREFIX.split("/"))
+OUTCOMES: Final = {200: "ok", 204: "ok", 304: "not_modified", 422: "config_refused", 503: "unavailable"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Parts:
     reload: Callable[[], Awaitable[api.ReloadResult]]
     handles: Handles
     tasks: tasks.Tasks
+    workers: workers.Workers
 
 
 class Desk:
@@ -60,14 +62,16 @@ class Desk:
     Big documents are written by a thread of the desk's own, so that a scrape of thousands of capsules stalls no door.
     """
 
-    def __init__(self, parts: Parts, *, access: Access, open_metrics: bool) -> None:
+    def __init__(self, parts: Parts, *, access: Access, worker_access: Access, open_metrics: bool) -> None:
         self._view = parts.view
         self._metrics = parts.metrics
         self._gauges = parts.gauges
         self._reload = parts.reload
         self._handles = parts.handles
         self._tasks = parts.tasks
+        self._workers = parts.workers
         self._access = access
+        self._worker_access = worker_access
         self._open_metrics = open_metrics
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="desk")
         self._scrape: asyncio.Future[bytes] | None = None
@@ -82,11 +86,13 @@ class Desk:
             HANDLES: (METHODS[HANDLES], self._handled),
             HANDLE: (METHODS[HANDLE], self._handled),
             **{template: (methods, self._tasked) for template, methods in tasks.METHODS.items()},
+            **{template: (methods, self._worked) for template, methods in workers.METHODS.items()},
         }
 
-    def reconfigure(self, *, access: Access, open_metrics: bool) -> None:
+    def reconfigure(self, *, access: Access, worker_access: Access, open_metrics: bool) -> None:
         """Take over what a reload changed, for the requests to come."""
         self._access = access
+        self._worker_access = worker_access
         self._open_metrics = open_metrics
 
     def close(self) -> None:
@@ -94,13 +100,14 @@ class Desk:
         self._writer.shutdown(wait=True, cancel_futures=True)
 
     def end_streams(self) -> None:
-        """Have every stream end with its closing frame."""
+        """Have every stream end with its closing frame, and take no more requests of workers."""
         self._tasks.end_streams()
+        self._workers.drain()
 
     async def handle(self, request: web.BaseRequest) -> Wire | web.StreamResponse:
         """Answer one request that the guard let through; raises RefusedError for a refusal.
 
-        On operator's paths the credentials come first, so that a stranger learns nothing of what is there.
+        On the paths of operators and workers the credentials come first, so that a stranger learns nothing of what is there.
         """
         path = request.raw_path.partition("?")[0]
         template = template_of(path)
@@ -118,6 +125,8 @@ class Desk:
     def _action(self, request: web.BaseRequest, path: str, template: str) -> Action:
         if self._is_operators(path):
             self._access.require(request.headers)
+        elif path == workers.PREFIX or path.startswith(workers.PREFIX + "/"):
+            self._worker_access.require(request.headers)
         if template not in self._paths:
             raise RefusedError(refusal("not_found", "There is nothing at this path."))
         methods, action = self._paths[template]
@@ -179,6 +188,9 @@ class Desk:
         template = template_of(request.raw_path.partition("?")[0])
         return await self._tasks.answer(request, template, self._row(capsule_id).id, "".join(task_id[:1]))
 
+    async def _worked(self, request: web.BaseRequest) -> Answer:
+        return await self._workers.answer(request, template_of(request.raw_path.partition("?")[0]))
+
     def _row(self, wanted: str) -> CapsuleStatus:
         """Return a capsule's row. Raises RefusedError where there is none."""
         rows = self._view.capsules()
@@ -194,11 +206,13 @@ class Desk:
 def template_of(path: str) -> str:
     """Return what a path is an instance of: those below one capsule have its id, and that of a handle or task, in braces."""
     parts = path.split("/")
-    if parts[:3] == CAPSULE.split("/")[:3] and len(parts) > 3:  # noqa: PLR2004 -- as many as those
-        parts[3] = "{id}"
-        name = {"handles": "{handle_id}", "tasks": "{task}"}.get("".join(parts[4:5]))
-        if name is not None and len(parts) > 5:  # noqa: PLR2004 -- with one more
-            parts[5] = name
+    for parent in _PARENTS:
+        at = len(parent)
+        if parts[:at] == parent and len(parts) > at:
+            parts[at] = "{id}"
+            name = {"handles": "{handle_id}", "tasks": "{task}"}.get("".join(parts[at + 1 : at + 2]))
+            if name is not None and len(parts) > at + 2:
+                parts[at + 2] = name
     return "/".join(parts)
 
 

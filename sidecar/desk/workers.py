@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from sidecar.desk.access import Access
     from sidecar.tasks.backend import Backend
     from sidecar.tasks.backends.leases import Lease, News
     from sidecar.web.connection import Connection
@@ -45,13 +44,12 @@ _NAME: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 class Workers:
-    """What the paths below `/workers` do, for whoever `access` lets in.
+    """What the paths below `/workers` do.
 
     `backend_of` returns what does the work of the capsule that is served now under an id, None where there is none.
     """
 
-    def __init__(self, backend_of: Callable[[str], Backend | None], access: Access) -> None:
-        self.access = access
+    def __init__(self, backend_of: Callable[[str], Backend | None]) -> None:
         self._backend_of = backend_of
         self._draining = False
         self._actions: dict[str, Callable[[web.BaseRequest, Inbox, str], Awaitable[Answer]]] = {

@@ -42,6 +42,9 @@ DESK_PATHS: Final = frozenset(
         "/api/capsules/{id}/tasks/{task}",
         "/api/capsules/{id}/tasks/{task}/cancel",
         "/api/reload",
+        "/workers/{id}/next",
+        "/workers/{id}/tasks/{task}/events",
+        "/workers/{id}/tasks/{task}/heartbeat",
     }
 )
 HANDLE_ACTIONS: Final = frozenset({"mint", "revoke"})

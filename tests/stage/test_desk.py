@@ -15,6 +15,7 @@ from sidecar.desk.api import ReloadResult
 from sidecar.desk.endpoint import Desk, Parts
 from sidecar.desk.handles import Handles
 from sidecar.desk.tasks import Tasks
+from sidecar.desk.workers import Workers
 from sidecar.errors import Problem
 from sidecar.model import CapsuleState, CapsuleStatus, LastError
 from sidecar.ops.metrics import Gauges, Metrics
@@ -73,8 +74,11 @@ async def running() -> AsyncIterator[Running]:
         reload=stage.reload,
         handles=Handles(Planes().sharing, lambda _: None, stage.metrics),
         tasks=Tasks(lambda _: None, "operator"),
+        workers=Workers(lambda _: None),
     )
-    stage.desk = Desk(parts, access=Access("s3cret"), open_metrics=True)
+    stage.desk = Desk(
+        parts, access=Access("s3cret"), worker_access=Access("s3cret", worker="w0rker"), open_metrics=True
+    )
     stage.finish.set()
     policy = Policy(guards=Guards(Rules("desk")), limits=HttpLimits(), refusals=RefusalLog())
     server = HttpServer(stage.desk.handle, name="desk", policy=policy)
@@ -211,7 +215,8 @@ async def test_metrics_are_open_or_behind_the_token(running: Running) -> None:
     answer = await running.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert b"\nsidecar_open_streams 7.0\n" in answer.body
-    running.desk.reconfigure(access=Access("s3cret"), open_metrics=False)
+    access = Access("s3cret")
+    running.desk.reconfigure(access=access, worker_access=access, open_metrics=False)
     assert refusal_of(await running.get("/metrics")) == (401, "unauthorized")
     assert (await running.ask("/metrics")).status == 200
 
