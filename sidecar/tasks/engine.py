@@ -203,7 +203,7 @@ class Engine:
             attempt = self._hands.take(task_id)
             change = machine.hand_out(self._state, task, time.time(), attempt=attempt)
             await self._ledger.commit(change)
-            inputs = await self._log.inputs(task_id)
+            inputs = await self._inputs(task_id)
         except StoreError:
             self._rest_until = time.monotonic() + RETRY
             if task_id is not None:
@@ -221,12 +221,16 @@ class Engine:
         None if it is over, or has not started.
         """
         await self.load()
-        inputs = await self._log.inputs(task_id)
         if task_id not in self._state.turns:
             return None
         self._hands.orders(task_id)
-        task = self._state.live[task_id]
-        return Claim(task, inputs, task.attempt)
+        try:
+            inputs = await self._inputs(task_id)
+        except BaseException:
+            self._hands.drop(task_id)
+            raise
+        task = await self.get(task_id)
+        return None if task is None or task.state.terminal else Claim(task, inputs, task.attempt)
 
     async def report(self, task_id: str, said: Sequence[Said], *, note: str | None = None) -> Task:
         """Take in what a worker said of its task, as one change, and return the task as it is then.
@@ -300,6 +304,13 @@ class Engine:
             self._hands.drop(task_id)
         return machine.next_queued(self._state, self._rules)
 
+    async def _inputs(self, task_id: str) -> tuple[Input, ...]:
+        """Return all input of a task, of which its worker need not hear again. Raises StoreError."""
+        found = await self._log.inputs(task_id)
+        if found and (orders := self._hands.held(task_id)) is not None:
+            orders.heard(found[-1][0])
+        return tuple(given for _, given in found)
+
     def _landed(self, change: Change) -> None:
         """Tell those concerned of a change that is committed."""
         for task in change.updates:
@@ -311,7 +322,7 @@ class Engine:
                 self._hands.bell.ring()
         if (delivery := change.delivery) is not None:
             if (orders := self._hands.held(delivery.task_id)) is not None:
-                orders.give(delivery.given)
+                orders.give(delivery)
             else:
                 self._hands.give_back(delivery.task_id, attempt=False)
         if change.submission is not None:

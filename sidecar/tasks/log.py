@@ -115,8 +115,8 @@ class Log:
         """Return the committed tasks of the session, the newest first. Raises StoreError."""
         return await self.store.read(partial(_newest, session_id, most))
 
-    async def inputs(self, task_id: str) -> tuple[Input, ...]:
-        """Return every message of a task, in order. Raises StoreError."""
+    async def inputs(self, task_id: str) -> tuple[tuple[int, Input], ...]:
+        """Return every message of a task, in order, with its number (0 for the first). Raises StoreError."""
         return await self.store.read(partial(_inputs, task_id))
 
     async def page(self, session_id: str, after: int, head: int) -> Page:
@@ -234,13 +234,13 @@ def _newest(session_id: str, most: int, connection: sqlite3.Connection) -> tuple
     return tuple(_task(row) for row in rows)
 
 
-def _inputs(task_id: str, connection: sqlite3.Connection) -> tuple[Input, ...]:
+def _inputs(task_id: str, connection: sqlite3.Connection) -> tuple[tuple[int, Input], ...]:
     rows = connection.execute(
-        "SELECT request FROM (SELECT 0 AS seq, request FROM tasks WHERE id = :id"
+        "SELECT seq, request FROM (SELECT 0 AS seq, request FROM tasks WHERE id = :id"
         " UNION ALL SELECT seq, message FROM inputs WHERE task_id = :id) ORDER BY seq",
         {"id": task_id},
     )
-    return tuple(Input.of(json) for (json,) in rows)
+    return tuple((seq, Input.of(json)) for seq, json in rows)
 
 
 def _page(session_id: str, after: int, head: int, connection: sqlite3.Connection) -> Page:

@@ -86,7 +86,7 @@ def report(
     """
     draft = _Report(state, task, at, rules.output)
     if note is not None:
-        draft.task = replace(task, note=note)
+        draft.task = replace(task, note=said.clean(note))
     for each in lines:
         draft.say(each)
         if draft.task.state.terminal:

@@ -42,16 +42,17 @@ class Rules:
     output: int = MAX_OUTPUT
 
     @classmethod
-    def of(cls, capsule: Capsule, *, max_live: int, output: int = MAX_OUTPUT) -> Self:
+    def of(cls, capsule: Capsule, *, max_live: int) -> Self:
         """Return the rules of a capsule under its manifest and its settings."""
         lifecycle = capsule.manifest.lifecycle
+        command = capsule.settings.command
         return cls(
             lifecycle.task_acceptance,
             lifecycle.queue_depth,
             capsule.settings.concurrency,
             max_live,
             lifecycle.input_timeout_secs,
-            output,
+            MAX_OUTPUT if command is None else command.output,
         )
 
     @property

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sidecar.events import Task
-    from sidecar.tasks.model import Input
+    from sidecar.tasks.model import Delivery, Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,13 @@ class Orders:
     def __init__(self) -> None:
         self.canceled = False
         self._let_go = False
-        self._inputs: list[Input] = []
+        self._heard = 0
+        self._inputs: list[Delivery] = []
         self._bell = Bell()
 
     def take(self) -> tuple[Input, ...]:
         """Return the input that came since the claim or the last take, in order."""
-        taken = tuple(self._inputs)
+        taken = tuple(delivery.given for delivery in self._inputs)
         self._inputs.clear()
         return taken
 
@@ -71,10 +72,16 @@ class Orders:
             await self._bell.wait(timeout)
         return self.canceled or bool(self._inputs)
 
-    def give(self, given: Input) -> None:
-        """Have the worker hear of input."""
-        self._inputs.append(given)
-        self._bell.ring()
+    def give(self, delivery: Delivery) -> None:
+        """Have the worker hear of input, unless it has it already."""
+        if delivery.seq > self._heard:
+            self._inputs.append(delivery)
+            self._bell.ring()
+
+    def heard(self, seq: int) -> None:
+        """Note that the worker was given all input up to this number."""
+        self._heard = seq
+        self._inputs = [delivery for delivery in self._inputs if delivery.seq > seq]
 
     def end(self) -> None:
         """Have it hear that the task is over."""

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.events import Event, Task, TaskState
-from sidecar.model import Capsule, Lifecycle, Manifest, Settings, TaskAcceptance
+from sidecar.model import Capsule, CommandSettings, Lifecycle, Manifest, Settings, TaskAcceptance
 from sidecar.tasks import machine
-from sidecar.tasks.model import Change, Input, Rules, State
+from sidecar.tasks.model import MAX_OUTPUT, Change, Input, Rules, State
 
 EMPTY = Input("", "{}")
 LIVE = [TaskState.SUBMITTED, TaskState.WORKING, TaskState.INPUT_REQUIRED]
@@ -83,10 +83,13 @@ def test_more_running_tasks_than_slots_do_not_eat_the_queue() -> None:
 
 
 def test_rules_come_from_the_manifest_and_the_settings() -> None:
-    """Acceptance and depth are the manifest's, concurrency the operator's."""
-    manifest = Manifest("a", "1", lifecycle=Lifecycle(task_acceptance=TaskAcceptance.QUEUE, queue_depth=7))
-    capsule = Capsule("a", "/c", "ses_1", manifest, Settings(concurrency=3), "/c", 0.0)
-    assert Rules.of(capsule, max_live=9) == Rules(TaskAcceptance.QUEUE, 7, 3, 9)
+    """Acceptance, depth and the time for input are the manifest's, the rest the operator's."""
+    lifecycle = Lifecycle(task_acceptance=TaskAcceptance.QUEUE, queue_depth=7, input_timeout_secs=5)
+    settings = Settings(concurrency=3, command=CommandSettings(("x",), output=99))
+    capsule = Capsule("a", "/c", "ses_1", Manifest("a", "1", lifecycle=lifecycle), settings, "/c", 0.0)
+    assert Rules.of(capsule, max_live=9) == Rules(TaskAcceptance.QUEUE, 7, 3, 9, 5, 99)
+    plain = Capsule("a", "/c", "ses_1", Manifest("a", "1"), Settings(), "/c", 0.0)
+    assert Rules.of(plain, max_live=9).output == MAX_OUTPUT
 
 
 def test_the_first_task_brings_the_session_into_the_log() -> None:
