@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 over HTTP, without batches and notifications: bytes to a request, results and errors to bytes."""
+"""JSON-RPC 2.0 over HTTP, without batches and notifications: requests, results and errors, read and written."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
+
+from sidecar.dialects.reading import UnreadableError, an_object, parsed, text_or
 
 Id = str | int | None
 
@@ -89,6 +91,27 @@ def result(request_id: Id, value: object) -> bytes:
 def error(request_id: Id, code: int, message: str) -> bytes:
     """Return an answer that says what was wrong."""
     return orjson.dumps({"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}})
+
+
+def call(request_id: str | int, method: str, params: object) -> bytes:
+    """Return a request, for a server elsewhere."""
+    return orjson.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params})
+
+
+def result_in(answer: bytes, what: str) -> object:
+    """Return the result in a server's answer; `what` begins the sentence where it is none.
+
+    Raises RpcError where the server answers with an error, UnreadableError for what is no answer at all.
+    """
+    envelope = an_object(parsed(answer, what), what)
+    if (found := envelope.get("error")) is not None:
+        reason = an_object(found, f"the error in {what}")
+        code = reason.get("code")
+        raise RpcError(code if type(code) is int else INTERNAL_ERROR, text_or(reason, "message", "no reason"))
+    if "result" not in envelope:
+        raise UnreadableError(f"{what} has neither a result nor an error")
+    found_result: object = envelope["result"]
+    return found_result
 
 
 def _valid_id(value: object) -> str | int | None:
