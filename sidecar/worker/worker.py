@@ -1,0 +1,107 @@
+"""A worker: takes one task after the other, or several at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Final
+
+from sidecar.worker.client import Client, Pause, state_directory
+from sidecar.worker.errors import AwayError, LostError, WorkerError
+from sidecar.worker.task import WAIT, Task
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    Handler = Callable[[Task], Awaitable[str | None]]
+
+LONGEST_PAUSE: Final = 5.0
+
+
+class Worker:
+    """A worker of one capsule; `run` or `tasks` sets it to work.
+
+    - `capsule`: the capsule's id; None: `$SIDECAR_CAPSULE`
+    - `url`, `token`: of the desk; None: `$SIDECAR_URL` and `$SIDECAR_TOKEN`
+    - `state`: the sidecar's state directory, where both are found if no `url` is given; None: `$SIDECAR_STATE`, else
+      the default of this user
+
+    Raises ValueError without a capsule.
+    """
+
+    def __init__(
+        self,
+        capsule: str | None = None,
+        *,
+        url: str | None = None,
+        token: str | None = None,
+        state: str | os.PathLike[str] | None = None,
+    ) -> None:
+        capsule = capsule or os.environ.get("SIDECAR_CAPSULE")
+        if not capsule:
+            raise ValueError("say which capsule to work for: Worker('hello'), or set SIDECAR_CAPSULE")
+        url = url or os.environ.get("SIDECAR_URL")
+        token = token or os.environ.get("SIDECAR_TOKEN")
+        # the token of this machine's own sidecar does not go elsewhere unless it is asked for
+        known_by = None if url and state is None else state_directory(state)
+        self._client = Client(capsule, url, token, known_by)
+
+    async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
+        """Do tasks for ever, so many at a time, each with one call of the handler.
+
+        A text that the handler returns is the reply; without one the reply is what it said by `Task.text`. A handler
+        whose task is over is cancelled. Its exception fails the task, is logged, and the worker goes on. Raises
+        WorkerError for a wrong token.
+        """
+        slots = asyncio.Semaphore(concurrency)
+        try:
+            async with self._client.opened(), asyncio.TaskGroup() as group:
+                while True:
+                    await slots.acquire()
+                    task = await self._next()
+                    group.create_task(_handle(task, handler, slots), name=task.id)
+        except BaseExceptionGroup as errors:
+            if len(errors.exceptions) == 1 and isinstance(errors.exceptions[0], WorkerError):
+                raise errors.exceptions[0] from None
+            raise
+
+    async def tasks(self) -> AsyncIterator[Task]:
+        """Yield one task after the other; whoever asks for the next has completed the one before.
+
+        Work on each in `async with task:`, as `run` does: a task that is over ends the block and not the loop. Leave
+        the loop through `contextlib.aclosing`. Raises WorkerError for a wrong token.
+        """
+        async with self._client.opened():
+            while True:
+                task = await self._next()
+                try:
+                    task.open()
+                    yield task
+                    if not task.over:
+                        await task.complete()
+                finally:
+                    await task.aclose()
+
+    async def _next(self) -> Task:
+        pause = Pause(self._client, LONGEST_PAUSE)
+        while True:
+            try:
+                document = await self._client.call("next", wait=WAIT)
+            except AwayError as error:
+                await pause.after(error)
+                continue
+            except LostError as error:
+                raise WorkerError(f"this is none of a sidecar's answers: {error}") from None
+            if document is not None:
+                return Task(self._client, document)
+            pause.reset()
+
+
+async def _handle(task: Task, handler: Handler, slots: asyncio.Semaphore) -> None:
+    try:
+        async with task:
+            reply = await handler(task)
+            if not task.over:
+                await task.complete(reply)
+    finally:
+        slots.release()
