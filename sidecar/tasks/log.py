@@ -262,5 +262,8 @@ def _task(row: Sequence[Any]) -> Task:
 
 
 def _event(row: Sequence[Any]) -> Event:
-    seq, frame, task_id, context_id, kind, data, at = row
-    return Event(seq, frame, task_id, context_id, EventKind(kind), orjson.loads(data), at)
+    seq, frame, task_id, context_id, kind, text, at = row
+    data = orjson.loads(text)
+    if "state" in data:
+        data["state"] = TaskState(data["state"])
+    return Event(seq, frame, task_id, context_id, EventKind(kind), data, at)
