@@ -1,4 +1,4 @@
-"""`sidecar.db`: the schema, one writer thread with group commit, one reader thread.
+"""`sidecar.db`: one writer thread with group commit, one reader thread.
 
 Everything that must survive goes through `Store.write`: the writer takes all changes that wait, runs them in one
 transaction and commits once (WAL, `synchronous=FULL`), and only then do their callers hear of it. So one sync of the
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sidecar.errors import StoreCorruptError, StoreError
+from sidecar.schema import SCHEMA, SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,73 +26,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SCHEMA_VERSION: Final = 1
 BUSY_TIMEOUT: Final = 2.0
 """Seconds for which a change waits for another program's lock before it is refused."""
 
 _CHECKED_BYTES: Final = 256 * 1024 * 1024
 _WAL_KEPT_BYTES: Final = 64 * 1024 * 1024
 _PRIMARY_CODE: Final = 0xFF
-
-SCHEMA: Final = (
-    """CREATE TABLE capsules (
-        id TEXT NOT NULL PRIMARY KEY,
-        directory BLOB NOT NULL,      -- os.fsencode of the path: names need not be UTF-8
-        name TEXT NOT NULL,
-        session_id TEXT NOT NULL UNIQUE,
-        created_at REAL NOT NULL,     -- Unix seconds, here and below
-        gone_at REAL,
-        UNIQUE (directory, name)
-    )""",
-    """CREATE TABLE ports (
-        directory BLOB NOT NULL PRIMARY KEY,
-        port INTEGER NOT NULL,
-        updated_at REAL NOT NULL
-    )""",
-    """CREATE TABLE sessions (
-        id TEXT NOT NULL PRIMARY KEY,
-        generation INTEGER NOT NULL   -- tasks that ran and ended
-    )""",
-    """CREATE TABLE tasks (
-        seq INTEGER PRIMARY KEY,      -- order of arrival
-        id TEXT NOT NULL UNIQUE,
-        session_id TEXT NOT NULL,
-        context_id TEXT NOT NULL,
-        owner TEXT NOT NULL,
-        state TEXT NOT NULL,
-        status TEXT,                  -- text of the last status
-        output TEXT,                  -- the reply of a completed task, the prompt of a waiting one
-        request TEXT NOT NULL,        -- the message that started it, JSON
-        created_at REAL NOT NULL,
-        ended_at REAL,                -- NULL while it lives
-        waiting_since REAL,           -- NULL unless it waits for input
-        turn INTEGER NOT NULL DEFAULT 0,     -- 0 until it starts
-        attempt INTEGER NOT NULL DEFAULT 0,
-        began INTEGER NOT NULL DEFAULT 0,    -- seq of the event that its turn began with
-        spoken TEXT,                  -- text of its turn that the events kept do not hold any more
-        note TEXT                     -- its backend's own
-    )""",
-    "CREATE INDEX tasks_by_end ON tasks (session_id, ended_at)",
-    """CREATE TABLE inputs (
-        task_id TEXT NOT NULL,
-        seq INTEGER NOT NULL,         -- of the event that says that it came
-        message TEXT NOT NULL,        -- JSON; the first message of a task is its request
-        PRIMARY KEY (task_id, seq)
-    ) WITHOUT ROWID""",
-    """CREATE TABLE events (
-        session_id TEXT NOT NULL,
-        seq INTEGER NOT NULL,         -- dense from 1 over all events of the session
-        frame INTEGER,                -- the murmur id: dense from 1 over the events that its streams number
-        task_id TEXT NOT NULL,
-        context_id TEXT NOT NULL,
-        kind TEXT NOT NULL,
-        data TEXT NOT NULL,           -- JSON, in no dialect
-        at REAL NOT NULL,
-        PRIMARY KEY (session_id, seq)
-    ) WITHOUT ROWID""",
-    "CREATE UNIQUE INDEX events_by_frame ON events (session_id, frame) WHERE frame IS NOT NULL",
-)
-"""Version 1. The registry writes `capsules` and `ports`; `tasks/` writes the rest."""
 
 
 class Chain:

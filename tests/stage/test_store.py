@@ -13,7 +13,8 @@ import pytest
 
 from sidecar import store as store_module
 from sidecar.errors import StoreCorruptError, StoreError
-from sidecar.store import SCHEMA_VERSION, Chain, Store
+from sidecar.schema import SCHEMA_VERSION
+from sidecar.store import Chain, Store
 from tests.support.gates import Gate
 
 if TYPE_CHECKING:

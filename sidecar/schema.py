@@ -1,0 +1,67 @@
+"""What `sidecar.db` holds: its tables, and the version of their shape."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SCHEMA_VERSION: Final = 1
+
+SCHEMA: Final = (
+    """CREATE TABLE capsules (
+        id TEXT NOT NULL PRIMARY KEY,
+        directory BLOB NOT NULL,      -- os.fsencode of the path: names need not be UTF-8
+        name TEXT NOT NULL,
+        session_id TEXT NOT NULL UNIQUE,
+        created_at REAL NOT NULL,     -- Unix seconds, here and below
+        gone_at REAL,
+        UNIQUE (directory, name)
+    )""",
+    """CREATE TABLE ports (
+        directory BLOB NOT NULL PRIMARY KEY,
+        port INTEGER NOT NULL,
+        updated_at REAL NOT NULL
+    )""",
+    """CREATE TABLE sessions (
+        id TEXT NOT NULL PRIMARY KEY,
+        generation INTEGER NOT NULL   -- tasks that ran and ended
+    )""",
+    """CREATE TABLE tasks (
+        seq INTEGER PRIMARY KEY,      -- order of arrival
+        id TEXT NOT NULL UNIQUE,
+        session_id TEXT NOT NULL,
+        context_id TEXT NOT NULL,
+        owner TEXT NOT NULL,
+        state TEXT NOT NULL,
+        status TEXT,                  -- text of the last status
+        output TEXT,                  -- the reply of a completed task, the prompt of a waiting one
+        request TEXT NOT NULL,        -- the message that started it, JSON
+        created_at REAL NOT NULL,
+        ended_at REAL,                -- NULL while it lives
+        waiting_since REAL,           -- NULL unless it waits for input
+        turn INTEGER NOT NULL DEFAULT 0,     -- 0 until it starts
+        attempt INTEGER NOT NULL DEFAULT 0,
+        began INTEGER NOT NULL DEFAULT 0,    -- seq of the event that its turn began with
+        spoken TEXT,                  -- text of its turn that the events kept do not hold any more
+        note TEXT                     -- its backend's own
+    )""",
+    "CREATE INDEX tasks_by_end ON tasks (session_id, ended_at)",
+    """CREATE TABLE inputs (
+        task_id TEXT NOT NULL,
+        seq INTEGER NOT NULL,         -- of the event that says that it came
+        message TEXT NOT NULL,        -- JSON; the first message of a task is its request
+        PRIMARY KEY (task_id, seq)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE events (
+        session_id TEXT NOT NULL,
+        seq INTEGER NOT NULL,         -- dense from 1 over all events of the session
+        frame INTEGER,                -- the murmur id: dense from 1 over the events that its streams number
+        task_id TEXT NOT NULL,
+        context_id TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        data TEXT NOT NULL,           -- JSON, in no dialect
+        at REAL NOT NULL,
+        PRIMARY KEY (session_id, seq)
+    ) WITHOUT ROWID""",
+    "CREATE UNIQUE INDEX events_by_frame ON events (session_id, frame) WHERE frame IS NOT NULL",
+)
+"""Version 1. The registry writes `capsules` and `ports`; `tasks/` writes the rest."""
