@@ -71,8 +71,8 @@ _TYPES: Final[dict[str, type]] = {
 }
 
 
-def read_record(data: bytes) -> Record:
-    """Read a record. Whatever else stands in it is dropped: it may be a secret. Raises RecordError."""
+def read_record(data: bytes, *, session_id: str) -> Record:
+    """Read the record of a session. Whatever else stands in it is dropped: it may be a secret. Raises RecordError."""
     try:
         document = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -82,6 +82,8 @@ def read_record(data: bytes) -> Record:
     missing = [key for key in (*_TYPES, "started_at") if document.get(key) is None]
     if missing:
         raise RecordError(f"it lacks {', '.join(missing)}")
+    if document["session_id"] != session_id:
+        raise RecordError("it is of another session than its name says")
     wrong = [key for key, kind in _TYPES.items() if type(document[key]) is not kind]
     if wrong:
         raise RecordError(f"{', '.join(wrong)}: not of the right type")
@@ -127,9 +129,7 @@ class Records:
         self._warned.intersection_update(names)
         for name in names:
             try:
-                record = read_record(_read(self._place / name))
-                if f"{record.session_id}{_SUFFIX}" != name:
-                    raise RecordError("it is of another session than its name says")
+                record = read_record(_read(self._place / name), session_id=name.removesuffix(_SUFFIX))
             except FileNotFoundError:
                 continue
             except (OSError, RecordError) as error:

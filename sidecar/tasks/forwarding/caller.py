@@ -54,6 +54,28 @@ class Patience:
     probe: float = 15.0
 
 
+def client_session(patience: Patience, *, loopback: bool) -> aiohttp.ClientSession:
+    """Return a session that keeps nothing between two calls.
+
+    With `loopback`, names of hosts are this machine and nothing else, whatever a resolver says.
+    """
+    # A connection for each call: one that was kept may be dead, and then nobody knows whether the call was read.
+    connector = aiohttp.TCPConnector(
+        limit=0,
+        force_close=True,
+        resolver=Loopback() if loopback else aiohttp.ThreadedResolver(),
+        use_dns_cache=False,
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(sock_connect=patience.connect, connect=patience.connect * 2),
+        auto_decompress=False,
+        trust_env=False,
+        skip_auto_headers=(hdrs.ACCEPT_ENCODING, hdrs.USER_AGENT),
+    )
+
+
 class Stream:
     """An open stream of frames. `wake` ends the wait for the next ones."""
 
@@ -65,32 +87,42 @@ class Stream:
         self._scope: asyncio.Timeout | None = None
         self._woken = False
 
-    async def next(self) -> list[Frame] | None:
+    async def next(self, within: float | None = None) -> list[Frame] | None:
         """Return the next frames, none where the wait was ended or only a comment came; None at the end.
+
+        With `within` the wait also ends, with none, after so many seconds.
 
         Raises AwayError where the connection breaks or falls silent, WrongError for what is no such stream.
         """
-        if self._woken:
-            self._woken = False
+        if self._taken():
             return []
         try:
-            async with asyncio.timeout(self._silence) as self._scope:
+            async with asyncio.timeout(self._silence if within is None else within) as self._scope:
                 chunk = await self._response.content.readany()
         except TimeoutError:
-            if not self._woken:
-                raise AwayError(f"{self._where} said nothing for {self._silence:g} s") from None
-            self._woken = False
-            return []
+            if self._taken() or within is not None:
+                return []
+            raise AwayError(f"{self._where} said nothing for {self._silence:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise AwayError(f"the connection to {self._where} broke: {reason_of(error)}") from None
         finally:
             self._scope = None
-        if not chunk:
-            return None
+        return self._read(chunk) if chunk else None
+
+    def at_once(self) -> list[Frame]:
+        """Return the frames that are here already. Raises WrongError for what is no such stream."""
+        content = self._response.content
+        return self._read(content.read_nowait()) if content.total_bytes and not content.at_eof() else []
+
+    def _read(self, chunk: bytes) -> list[Frame]:
         try:
             return self._reader.feed(chunk)
         except UnreadableError as error:
             raise WrongError(f"{self._where} is not understood: {error}") from None
+
+    def _taken(self) -> bool:
+        woken, self._woken = self._woken, False
+        return woken
 
     def wake(self) -> None:
         """Have `next` return, now or at its next call."""
@@ -109,37 +141,18 @@ class Fetched:
 
 
 class Caller:
-    """Calls one place. `where` is how messages name it: scheme, host and port, never a path or a credential.
-
-    With `loopback`, names of hosts are this machine and nothing else, whatever a resolver says.
-    """
+    """Calls one place. `where` is how messages name it: scheme, host and port, never a path or a credential."""
 
     def __init__(
-        self, base: str, token: Secret | None, patience: Patience, *, loopback: bool = False
+        self, base: str, session: aiohttp.ClientSession, token: Secret | None, patience: Patience
     ) -> None:
         url = URL(base)
         self.base = url.with_query(None).with_fragment(None)
         self.where = str(url.origin())
+        self._session = session
         self._token = token
         self._patience = patience
         self._ids = 0
-        resolver = Loopback() if loopback else aiohttp.ThreadedResolver()
-        # A connection for each call: one that was kept may be dead, and then nobody knows whether the call was read.
-        connector = aiohttp.TCPConnector(
-            limit=0, force_close=True, resolver=resolver, use_dns_cache=False, happy_eyeballs_delay=None
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(sock_connect=patience.connect, connect=patience.connect * 2),
-            auto_decompress=False,
-            trust_env=False,
-            skip_auto_headers=(hdrs.ACCEPT_ENCODING, hdrs.USER_AGENT),
-        )
-
-    async def aclose(self) -> None:
-        """Close every connection."""
-        await self._session.close()
 
     def at(self, path: str) -> URL:
         """Return the address of a path, as it stands, at the same origin."""
@@ -153,12 +166,6 @@ class Caller:
         ):
             return Fetched(response.status, response.headers, await self._whole(response, most))
         raise AssertionError
-
-    @asynccontextmanager
-    async def open(self, url: URL, headers: Mapping[str, str]) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Ask for a resource and hand out the answer with its body still to be read. Raises AwayError, WrongError."""
-        async with self._asked(hdrs.METH_GET, url, headers) as response:
-            yield response
 
     async def call(self, url: URL, method: str, params: object, headers: Mapping[str, str]) -> Any:
         """Call a method and return its result.
@@ -217,12 +224,25 @@ class Caller:
     async def _asked(
         self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
+        response = await self.ask(method, url, headers, body)
+        try:
+            yield response
+        finally:
+            response.close()
+
+    async def ask(
+        self, method: str, url: URL, headers: Mapping[str, str], body: bytes | None = None
+    ) -> aiohttp.ClientResponse:
+        """Return an answer with its body still to be read; whoever has it must close it.
+
+        Raises AwayError, WrongError.
+        """
         sent = {hdrs.USER_AGENT: _AGENT, hdrs.ACCEPT_ENCODING: "identity", **headers}
         if self._token is not None:
             sent[hdrs.AUTHORIZATION] = f"Bearer {self._token.reveal()}"
         try:
             async with asyncio.timeout(self._patience.answer):
-                response = await self._session.request(
+                return await self._session.request(
                     method, url, headers=sent, data=body, allow_redirects=False
                 )
         except TimeoutError as error:
@@ -240,10 +260,6 @@ class Caller:
             raise WrongError(f"{self.where} does not speak HTTP as it should") from None
         except (aiohttp.ClientError, OSError) as error:
             raise AwayError(f"the connection to {self.where} broke: {reason_of(error)}") from None
-        try:
-            yield response
-        finally:
-            response.close()
 
     async def _whole(self, response: aiohttp.ClientResponse, most: int) -> bytes:
         if response.headers.get(hdrs.CONTENT_ENCODING, "identity").lower() != "identity":

@@ -24,6 +24,13 @@ class AwayError(TroubleError):
         self.sent = sent
 
 
+class BusyError(AwayError):
+    """The other side has no room for the task now."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, sent=False)
+
+
 class WrongError(TroubleError):
     """It will not pass by itself: no such protocol, refused credentials, nonsense."""
 

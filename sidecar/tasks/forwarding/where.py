@@ -13,13 +13,16 @@ from yarl import URL
 from sidecar.dialects import a2a03, a2a10
 from sidecar.dialects.agent_card import MurmurCard, read_card
 from sidecar.dialects.reading import UnreadableError
-from sidecar.tasks.forwarding.caller import Caller, Patience, status_trouble
+from sidecar.tasks.forwarding.caller import Caller, client_session, status_trouble
 from sidecar.tasks.forwarding.trouble import AwayError, TroubleError, WrongError
 
 if TYPE_CHECKING:
+    import aiohttp
+
     from sidecar.dialects.agent import A2a
     from sidecar.model import ForwardSettings
     from sidecar.tasks.backends.live import Records
+    from sidecar.tasks.forwarding.caller import Patience
 
 CARD: Final = "/.well-known/agent-card.json"
 OLD_CARD: Final = "/.well-known/agent.json"
@@ -54,7 +57,7 @@ class Door:
 
 
 class Whereabouts:
-    """Finds the door of one capsule, and keeps the caller that is used for it."""
+    """Finds the door of one capsule, and keeps the connections to it."""
 
     def __init__(
         self, settings: ForwardSettings, directory: str, records: Records, patience: Patience
@@ -63,7 +66,7 @@ class Whereabouts:
         self._directory = directory
         self._records = records
         self._patience = patience
-        self._callers: dict[str, Caller] = {}
+        self._session: aiohttp.ClientSession | None = None
 
     @property
     def named(self) -> str:
@@ -75,12 +78,12 @@ class Whereabouts:
     async def look(self) -> Door:
         """Return the door as it is now. Raises AwayError where there is none, WrongError where it will not do."""
         if self._settings.url is not None:
-            return await self._at(self._caller(self._settings.url, loopback=False))
+            return await self._at(self._caller(self._settings.url))
         found = await asyncio.to_thread(self._records.belonging_to, self._directory)
         trouble: TroubleError = AwayError("no live capsule of this manifest runs on this host", sent=False)
         for record in found:
             try:
-                door = await self._at(self._caller(record.url, loopback=True))
+                door = await self._at(self._caller(record.url))
             except TroubleError as error:
                 trouble = error
                 continue
@@ -91,13 +94,13 @@ class Whereabouts:
 
     async def aclose(self) -> None:
         """Close every connection."""
-        for caller in self._callers.values():
-            await caller.aclose()
+        if self._session is not None:
+            await self._session.close()
 
-    def _caller(self, base: str, *, loopback: bool) -> Caller:
-        if base not in self._callers:
-            self._callers[base] = Caller(base, self._settings.token, self._patience, loopback=loopback)
-        return self._callers[base]
+    def _caller(self, base: str) -> Caller:
+        if self._session is None:
+            self._session = client_session(self._patience, loopback=self._settings.url is None)
+        return Caller(base, self._session, self._settings.token, self._patience)
 
     async def _at(self, caller: Caller) -> Door:
         try:

@@ -1,0 +1,388 @@
+"""Handing a task on to a murmur door: `message/stream` starts it, `stream/watch` takes it up again from the last id."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from sidecar.dialects import murmur_client as murmur
+from sidecar.dialects.agent import NOT_FOUND
+from sidecar.dialects.jsonrpc import RpcError
+from sidecar.dialects.murmur_client import ErrorFrame, GapFrame, LaggedFrame, StatusFrame
+from sidecar.dialects.reading import UnreadableError
+from sidecar.events import TaskState
+from sidecar.tasks import said
+from sidecar.tasks.forwarding.track import Batch
+from sidecar.tasks.forwarding.trouble import AwayError, BusyError, WrongError, shown
+from sidecar.tasks.forwarding.way import forgotten, refused, untold
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+
+    from sidecar.dialects.murmur_client import FromDoor, OfTask, TaskObject
+    from sidecar.dialects.sse_reader import Frame
+    from sidecar.tasks.forwarding.caller import Stream
+    from sidecar.tasks.forwarding.track import Track
+    from sidecar.tasks.forwarding.way import Errand
+    from sidecar.tasks.forwarding.where import Door
+    from sidecar.tasks.model import Input
+    from sidecar.tasks.said import Said
+
+SEEK: Final = 2.0
+"""Seconds without a frame after which a replay counts as over."""
+RESTS: Final = 2
+"""How often a door must be seen at rest before it counts as not having a task."""
+MISSED: Final = "some of what was said is lost"
+RESUMED: Final = "resumed"
+_TURN: Final = re.compile(r"inference turn ([0-9]+)", re.ASCII)
+_REMEMBERED: Final = 4096
+
+
+class Company:
+    """What the tasks at one door must know of each other, since streams there may tell of all of them."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, None] = {}
+        self._starts: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    def __contains__(self, task_id: str) -> bool:
+        """Whether an id belongs to a task that is known already."""
+        return task_id in self._taken
+
+    def take(self, task_id: str) -> None:
+        """Take note of whose a task is."""
+        self._taken[task_id] = None
+        while len(self._taken) > _REMEMBERED:
+            del self._taken[next(iter(self._taken))]
+
+    @asynccontextmanager
+    async def starting(self, context_id: str) -> AsyncIterator[Start]:
+        """Wait until the task that was started before in this context is known by its id."""
+        lock, users = self._starts.get(context_id, (asyncio.Lock(), 0))
+        self._starts[context_id] = (lock, users + 1)
+        start = Start(lock)
+        try:
+            await lock.acquire()
+            try:
+                yield start
+            finally:
+                start.over()
+        finally:
+            lock, users = self._starts[context_id]
+            self._starts[context_id] = (lock, users - 1)
+            if users == 1:
+                del self._starts[context_id]
+
+
+class Start:
+    """The start of one task, while its id is not known; `over` lets the next one begin."""
+
+    def __init__(self, lock: asyncio.Lock) -> None:
+        self._lock: asyncio.Lock | None = lock
+
+    def over(self) -> None:
+        """Say that it is known, or will never be."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+
+class MurmurWay:
+    """Follows one task at a murmur door (murmur reference, The door, Streams)."""
+
+    def __init__(self, errand: Errand, company: Company) -> None:
+        self._errand = errand
+        self._company = company
+        self._held: str | None = None
+        self._behind = False
+        self._quiet = False
+
+    async def follow(self, door: Door, track: Track, inputs: Sequence[Input]) -> AsyncGenerator[Batch]:
+        """Go on from there; see `Way.follow`."""
+        self._held, self._behind = None, False
+        if track.session not in (None, door.session):
+            raise forgotten(door)
+        if track.task is not None:
+            self._company.take(track.task)
+            steps = self._again(door, track, inputs)
+        elif track.begun:
+            steps = self._seek(door, track)
+        else:
+            steps = self._start(door, track, inputs[0])
+        async with aclosing(steps):
+            async for batch in steps:
+                yield batch
+
+    async def cancel(self, door: Door, track: Track) -> str | None:
+        """Cancel the task there; see `Way.cancel`."""
+        if track.session != door.session:
+            return None
+        try:
+            task = await self._call(door, murmur.CANCEL, {"id": track.task})
+        except RpcError as error:
+            return None if error.code == NOT_FOUND else str(refused(door, murmur.CANCEL, error))
+        if residue := task.outputs.get("residue"):
+            return f"{door.where}: {shown(residue)}"
+        return None if task.state.terminal else f"{door.where} did not cancel the task: it is {task.state}"
+
+    # starting
+
+    async def _start(self, door: Door, track: Track, first: Input) -> AsyncGenerator[Batch]:
+        errand = self._errand
+        params = murmur.write_message(first.json, errand.message_id(1), errand.task.context_id)
+        async with self._company.starting(errand.task.context_id) as start:
+            begun = replace(track, kind=door.kind, begun=True, session=door.session, inputs=1)
+            yield (batch := Batch((), begun, early=True))
+            try:
+                async with self._streaming(door, murmur.STREAM, params) as stream:
+                    while not batch.over:
+                        batch = await self._next(door, stream, batch.track)
+                        if batch.track.task is not None:
+                            start.over()
+                        yield batch
+            except AwayError as error:
+                if not error.sent:
+                    yield Batch((), replace(track, kind=door.kind), early=True)
+                raise
+
+    async def _seek(self, door: Door, track: Track) -> AsyncGenerator[Batch]:
+        """Find a task of which it is not known whether the door has it, by its context.
+
+        Where the door has come to rest on something else, and tells of no task in that context, it does not have it.
+        """
+        if not self._errand.alone:
+            raise untold(door)
+        async with self._streaming(door, murmur.WATCH, {}, track.cursor) as stream:
+            rests = 0
+            while rests < RESTS:
+                batch = await self._next(door, stream, track, within=SEEK)
+                yield batch
+                track = batch.track
+                if batch.over:
+                    return
+                if track.task is None and self._quiet:
+                    found = await self._current(door)
+                    elsewhere = found is None or found.context_id != self._errand.task.context_id
+                    rests += elsewhere and (found is None or found.state.terminal)
+        yield Batch((), replace(track, begun=False, inputs=0), early=True)
+        raise AwayError(f"{door.where} did not take the task", sent=False)
+
+    async def _current(self, door: Door) -> TaskObject | None:
+        try:
+            return await self._call(door, murmur.GET, {})
+        except RpcError as error:
+            if error.code == NOT_FOUND:
+                return None
+            raise refused(door, murmur.GET, error) from None
+
+    # going on
+
+    async def _again(self, door: Door, track: Track, inputs: Sequence[Input]) -> AsyncGenerator[Batch]:
+        if len(inputs) > track.inputs:
+            steps = self._give(door, track, inputs[track.inputs])
+            async with aclosing(steps):
+                async for batch in steps:
+                    track = batch.track
+                    yield batch
+        async with self._streaming(door, murmur.WATCH, {}, track.cursor) as stream:
+            task = await self._get(door, track)
+            ended = task if task.state.terminal else None
+            while True:
+                batch = await self._next(door, stream, track, within=SEEK if ended else None, known=task)
+                yield batch
+                track = batch.track
+                if batch.over:
+                    return
+                if ended is not None and self._quiet:  # its last frame is kept no longer
+                    response = ended.outputs.get("response")
+                    yield Batch((self._last(door, ended.state, ended.message, response),), track)
+                    return
+
+    async def _give(self, door: Door, track: Track, given: Input) -> AsyncGenerator[Batch]:
+        """Hand on input. The door gives it to whichever of its tasks has waited longest, and that should be ours."""
+        handed_on = replace(track, inputs=track.inputs + 1, giving=False)
+        if track.giving:  # it may have arrived
+            if (await self._get(door, track)).state is not TaskState.INPUT_REQUIRED:
+                yield Batch((), handed_on)
+                return
+        else:
+            yield Batch((), replace(track, giving=True), early=True)
+        errand = self._errand
+        params = murmur.write_message(given.json, errand.message_id(track.inputs + 1), errand.task.context_id)
+        try:
+            answer = await self._call(door, murmur.SEND, params)
+        except RpcError as error:
+            raise refused(door, murmur.SEND, error) from None
+        except AwayError as error:
+            if not error.sent:
+                yield Batch((), replace(track, giving=False), early=True)
+            raise
+        if answer.id == track.task:
+            yield Batch((), handed_on)
+            return
+        if answer.state is TaskState.SUBMITTED:  # nobody waited: a task was made of it that nobody wants
+            await self._call(door, murmur.CANCEL, {"id": answer.id})
+        ours = await self._get(door, track)
+        waits = ours.state is TaskState.INPUT_REQUIRED
+        asked: tuple[Said, ...] = (said.InputRequired(ours.outputs.get("prompt", "")),) if waits else ()
+        yield Batch(asked, handed_on)
+
+    async def _get(self, door: Door, track: Track) -> TaskObject:
+        try:
+            return await self._call(door, murmur.GET, {"id": track.task})
+        except RpcError as error:
+            raise (forgotten(door) if error.code == NOT_FOUND else refused(door, murmur.GET, error)) from None
+
+    async def _call(self, door: Door, method: str, params: object) -> TaskObject:
+        result = await door.caller.call(door.url, method, params, {})
+        try:
+            return murmur.read_task(result)
+        except UnreadableError as error:
+            raise WrongError(f"{door.where} is not understood: {error}") from None
+
+    # streams
+
+    @asynccontextmanager
+    async def _streaming(
+        self, door: Door, method: str, params: object, cursor: int | None = None
+    ) -> AsyncIterator[Stream]:
+        headers = {} if cursor is None else {"Last-Event-ID": str(cursor)}
+        try:
+            async with door.caller.stream(door.url, method, params, headers) as stream:
+                with self._errand.wake.on(stream):
+                    yield stream
+        except RpcError as error:
+            raise refused(door, method, error) from None
+
+    async def _next(
+        self,
+        door: Door,
+        stream: Stream,
+        track: Track,
+        *,
+        within: float | None = None,
+        known: TaskObject | None = None,
+    ) -> Batch:
+        """Return what the next frames say; `known` is the task as it was after the stream was opened."""
+        if self._behind:
+            raise AwayError(f"{door.where} left out frames")
+        frames = await stream.next(within)
+        if frames is None:
+            raise AwayError(f"{door.where} ended the stream before the task was over")
+        self._quiet = not frames and not self._errand.wake.rung
+        spoken: list[Said] = []
+        for frame in frames:
+            told = self._told(door, frame)
+            if isinstance(told, LaggedFrame):
+                self._behind = True  # what was left out is still kept there
+                break
+            if isinstance(told, ErrorFrame):
+                raise WrongError(f"{door.where} does not take the message: {shown(told.error)}")
+            if isinstance(told, GapFrame):
+                track = _after_gap(track, told)
+                spoken += self._missed(known)
+            elif told is not None:
+                track, more = self._heard(door, track, told)
+                spoken += more
+        return Batch(spoken, track)
+
+    def _told(self, door: Door, frame: Frame) -> FromDoor | None:
+        try:
+            return murmur.read_frame(frame)
+        except UnreadableError as error:
+            raise WrongError(f"{door.where} is not understood: {error}") from None
+
+    def _heard(self, door: Door, track: Track, told: OfTask) -> tuple[Track, list[Said]]:
+        number = told.number
+        if number is not None:
+            if track.cursor is not None and number <= track.cursor:
+                return track, []
+            track = replace(track, cursor=number)
+        if track.task is None:
+            if not self._is_ours(told):
+                return track, []
+            if number is None:
+                raise BusyError(f"{door.where} has no room for the task")
+            self._company.take(told.task_id)
+            track = replace(track, task=told.task_id)
+        return track, self._said(door, told) if told.task_id == track.task else []
+
+    def _is_ours(self, told: OfTask) -> bool:
+        return (
+            isinstance(told, StatusFrame)
+            and told.context_id == self._errand.task.context_id
+            and told.task_id not in self._company
+        )
+
+    def _missed(self, known: TaskObject | None) -> list[Said]:
+        """Say that frames are lost, and what must not be lost with them: that the task waits for input."""
+        if known is None or known.state.terminal:
+            return []
+        if known.state is TaskState.INPUT_REQUIRED:
+            return [] if self._errand.waiting else [said.InputRequired(known.outputs.get("prompt", ""))]
+        return [said.Status(MISSED)]
+
+    def _said(self, door: Door, told: OfTask) -> list[Said]:
+        """Return what a frame of our task says. A whole reply is held back: the last status has it too."""
+        held, self._held = self._held, None
+        match told:
+            case murmur.TextFrame(text=text, final=True):
+                self._held = text or None
+                return [said.Text(held)] if held else []
+            case StatusFrame() if told.state.terminal:
+                response = held if told.response is None else told.response
+                return [self._last(door, told.state, told.message, response)]
+        spoken: list[Said] = [said.Text(held)] if held else []
+        match told:
+            case murmur.TextFrame(text=text):
+                spoken.append(said.Text(text))
+            case murmur.ThinkingFrame(text=text):
+                spoken.append(said.Thinking(text))
+            case murmur.ToolFrame() as tool:
+                spoken.append(_tool(tool))
+            case StatusFrame(state=TaskState.INPUT_REQUIRED, message=prompt):
+                spoken.append(said.InputRequired(prompt))
+            case StatusFrame(message=message):
+                spoken += self._at_work(message)
+        return spoken
+
+    def _at_work(self, message: str) -> list[Said]:
+        """Return what a working status says: that it begins a turn, or goes on, is said here already."""
+        turn = _TURN.fullmatch(message)
+        if turn is not None:
+            return [said.Turn()] if turn[1] != "1" else []
+        if message == RESUMED and not self._errand.waiting:
+            return []
+        return [said.Status(message)]
+
+    def _last(self, door: Door, state: TaskState, message: str, response: str | None) -> Said:
+        match state:
+            case TaskState.COMPLETED:
+                return said.Completed(response)
+            case TaskState.FAILED:
+                return said.Failed(message)
+            case TaskState.REJECTED:
+                return said.Rejected(message)
+        return said.Failed(f"{door.where} canceled the task")
+
+
+def _after_gap(track: Track, gap: GapFrame) -> Track:
+    """Return the track where the numbers go back: the door has begun to count anew."""
+    if track.cursor is not None and gap.first <= track.cursor:
+        return replace(track, cursor=gap.first - 1 if gap.first else None)
+    return track
+
+
+def _tool(frame: murmur.ToolFrame) -> Said:
+    return said.Tool(
+        frame.name,
+        frame.content,
+        frame.call_id,
+        frame.is_error,
+        frame.duration_ms,
+        frame.exit_code,
+        frame.truncated,
+    )
