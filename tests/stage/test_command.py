@@ -287,7 +287,7 @@ async def test_twenty_tasks_run_four_at_a_time(tmp_path: Path) -> None:
         assert list(said) == ids
         assert set(map(int, counts)) <= {1, 2, 3, 4}
         await b.gone()
-        assert b.backend.workers == 0
+        await until(lambda: b.backend.workers == 0)
 
 
 # jsonl

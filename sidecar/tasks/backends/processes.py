@@ -3,8 +3,8 @@
 A process and its group are found by its pid. A descendant that left the group has its parent above it, or, once that
 ended, has come to us (`ops/subreaper.py`). Of those that came to us, each belongs to the task that its environment
 names; one that hides that, to the process whose session it is in; one that hides even that, to whichever process ran
-when it began, and it ends with the last of these. What a kill -9 of the sidecar leaves is found at the next start,
-by its record, its parents, and again its environment.
+when it began, and it ends with the last of these. What a kill -9 of the sidecar leaves is found at the next start:
+processes and orphans by their records, and by their environment and their parents what came too late for one.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sidecar.tasks.backends.process import Process, Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from sidecar.ops.proc import Seen
     from sidecar.tasks.backends.records import Record, Records
@@ -32,7 +33,9 @@ MARK: Final = "SIDECAR_TASK_ID"
 OUTLIVED: Final = 2.0
 """Seconds after SIGKILL from which on it is said that something lives on."""
 TIDY: Final = 1.0
-"""Seconds between two looks for orphans that ended."""
+"""Seconds between two looks for orphans: those that ended are buried, new ones are recorded."""
+ORPHAN: Final = "orphan"
+"""Stands in a record for the task of a process that hides whose it is."""
 SHORTEST, LONGEST, RARELY = 0.005, 0.1, 1.0
 """Seconds between two looks at those that are to end."""
 
@@ -46,6 +49,7 @@ class Processes:
         self._records = records
         self._by_pid: dict[int, Process] = {}
         self._by_task: dict[str, Process] = {}
+        self._recorded: dict[Seen, Path | None] = {}
         self._first = math.inf
         self._tidying: asyncio.TimerHandle | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -182,9 +186,15 @@ class Processes:
         )
 
     def _tidy(self) -> None:
-        self._orphans()
-        again = bool(self._by_pid)
-        self._tidying = asyncio.get_running_loop().call_later(TIDY, self._tidy) if again else None
+        orphans = self._orphans()
+        for gone in self._recorded.keys() - set(orphans):
+            self._records.strike(self._recorded.pop(gone))
+        for orphan in orphans:
+            if orphan not in self._recorded:
+                record = self._recorded[orphan] = self._records.begin(ORPHAN)
+                self._records.fill(record, orphan.pid, orphan.start)
+        more = bool(self._by_pid or self._recorded)
+        self._tidying = asyncio.get_running_loop().call_later(TIDY, self._tidy) if more else None
 
     # What an earlier run left
 

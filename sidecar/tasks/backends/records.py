@@ -46,6 +46,9 @@ class Records:
             files = sorted(self._directory.iterdir())
         except FileNotFoundError:
             return []
+        except OSError as error:
+            _log.warning("processes_unknown", problem=str(error))
+            return []
         for file in files:
             if (record := self._read(file)) is None:
                 self.strike(file)
