@@ -52,10 +52,11 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class DeskAnswer:
-    """What the desk answered."""
+    """What the desk answered. `last_event_id` is the frame behind which the outcome of a message comes."""
 
     status: int
     body: bytes
+    last_event_id: str | None = None
 
     def document(self) -> Any:
         """Return the JSON of a 200; raise SidecarError with the desk's own words otherwise."""
@@ -85,15 +86,15 @@ def call(
 ) -> DeskAnswer:
     """Ask the desk, with the admin token unless told otherwise; raise SidecarError when it cannot be reached."""
     with _asked(running, method, path, token=token, body=body) as response:
-        return DeskAnswer(response.status, response.read())
+        return DeskAnswer(response.status, response.read(), response.headers.get("Last-Event-ID"))
 
 
-def events(running: Running, path: str) -> Iterator[Event]:
-    """Follow a stream of the desk to its end, taking it up again where the connection broke.
+def events(running: Running, path: str, after: str | None = None) -> Iterator[Event]:
+    """Follow a stream of the desk to its end, from behind a frame, taking it up again where the connection broke.
 
     A silent stream is not a dead one: the desk sends comments.
     """
-    last: str | None = None
+    last = after
     for attempt in range(RECONNECTS + 1):
         try:
             for event in _stream(running, path, last):

@@ -31,7 +31,7 @@ def send(arguments: argparse.Namespace) -> int:
     if text == "-":
         text = sys.stdin.read()
     body = {"text": text, "task_id": arguments.task, "context_id": arguments.context}
-    task = _post(running, arguments.capsule, {k: v for k, v in body.items() if v is not None})
+    task, after = _post(running, arguments.capsule, {k: v for k, v in body.items() if v is not None})
     if task["status"]["state"] == "rejected":
         raise SidecarError(
             f"{arguments.capsule} has no room for another task now (sidecar tasks list {arguments.capsule})"
@@ -42,7 +42,7 @@ def send(arguments: argparse.Namespace) -> int:
         else:
             print_lines([task["id"]])
         return 0
-    return _Terminal(running, arguments.capsule, task["id"], as_json=arguments.json).follow()
+    return _Terminal(running, arguments.capsule, task["id"], as_json=arguments.json).follow(after)
 
 
 def tasks_list(arguments: argparse.Namespace) -> int:
@@ -93,9 +93,9 @@ def tasks_watch(arguments: argparse.Namespace) -> int:
     return _Terminal(running, arguments.capsule, task["id"], as_json=arguments.json).follow()
 
 
-def _post(running: Running, capsule: str, body: dict[str, Any]) -> dict[str, Any]:
-    task: dict[str, Any] = call(running, "POST", _path(capsule, "messages"), body=body).document()
-    return task
+def _post(running: Running, capsule: str, body: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
+    answer = call(running, "POST", _path(capsule, "messages"), body=body)
+    return answer.document(), answer.last_event_id
 
 
 class _Terminal:
@@ -110,13 +110,13 @@ class _Terminal:
         self._streamed = False
         self._open_line = False
 
-    def follow(self) -> int:
-        """Print until the task ends, or waits for input that nobody is there to give."""
+    def follow(self, after: str | None = None) -> int:
+        """Print until the task ends, or waits for input that nobody is there to give; begin behind a frame."""
         path = _path(self._capsule, "stream") + "?" + urlencode({"task": self._task_id})
         self._say_unattended()
         try:
             with self._spinner:
-                for event in events(self._running, path):
+                for event in events(self._running, path, after):
                     status = self._take(event)
                     if status is not None:
                         return status

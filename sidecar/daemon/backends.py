@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from sidecar.ops import subreaper
+from sidecar.tasks.backends.command import CommandBackend
+from sidecar.tasks.backends.forward import Forward
 from sidecar.tasks.backends.inbox import Inbox
+from sidecar.tasks.backends.processes import Processes
+from sidecar.tasks.backends.records import Records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from sidecar.model import Capsule, Settings
     from sidecar.tasks.backend import Backend
@@ -85,22 +91,26 @@ def _made_for(capsule: Capsule) -> tuple[object, ...]:
     return settings.backend, settings.command, settings.forward, settings.on_restart
 
 
-class Idle:
-    """A backend that works on nothing: tasks wait in the log."""
+class Makers:
+    """Makes backends, and owns what those of one kind share. `open` before the first backend, `aclose` after the last."""
 
-    name = "inbox"
-    workers = 0
+    def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
+        self._processes = Processes(Records(directory))
+        self._environ = environ
 
-    def start(self, engine: Engine, capsule: Capsule) -> None:
-        """Begin with nothing."""
+    def open(self, grace: float) -> None:
+        """Become the parent of orphans, and end what an earlier run left; it gets `grace` seconds."""
+        subreaper.claim()
+        self._processes.open(grace)
 
-    def reconfigure(self, capsule: Capsule) -> None:
-        """Take no other settings."""
+    async def aclose(self) -> None:
+        """Bury the last processes."""
+        await self._processes.aclose()
 
-    async def aclose(self, grace: float) -> None:
-        """Stop nothing."""
-
-
-def make_backend(settings: Settings) -> Backend:
-    """Make the backend that settings name."""
-    return Inbox() if settings.backend == "inbox" else Idle()
+    def make(self, settings: Settings) -> Backend:
+        """Make the backend that settings name."""
+        if settings.backend == "command":
+            return CommandBackend(self._processes, environ=self._environ)
+        if settings.backend == "forward":
+            return Forward()
+        return Inbox()

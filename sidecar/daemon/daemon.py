@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from sidecar import state as states
-from sidecar.daemon.backends import Backends, make_backend
+from sidecar.daemon.backends import Backends, Makers
 from sidecar.daemon.front_desk import FrontDesk, limits_of
 from sidecar.daemon.fronts import Fronts
 from sidecar.desk.api import ReloadResult
@@ -98,7 +98,8 @@ class Daemon:
             store, keep_events=config.tasks.keep_events, keep_tasks=config.tasks.keep_tasks
         )
         self._planes = Planes()
-        self._backends = Backends(make_backend)
+        self._makers = Makers(state.directory / "processes", origin.environ)
+        self._backends = Backends(self._makers.make)
         self._fronts = Fronts(
             engines=self._engines, metrics=self._metrics, planes=self._planes, backends=self._backends
         )
@@ -148,10 +149,13 @@ class Daemon:
         async with AsyncExitStack() as stack:
             # What is entered first ends last: the database after everything that writes to it.
             stack.push_async_callback(self._engines.aclose)
+            stack.push_async_callback(self._makers.aclose)
+            stack.push_async_callback(self._backends.aclose, 0.0)
             stack.push_async_callback(self._planes.aclose)
             stack.push_async_callback(self._registry.aclose)
             stack.push_async_callback(self._desk.aclose, 1.0)
             stack.push_async_callback(self._source.aclose)
+            self._makers.open(self._config.limits.stop_grace)
             await self._desk.open()
             stack.push_async_callback(self._drain)
             await self._serve()

@@ -111,11 +111,13 @@ class Tasks:
     async def _message(self, request: web.BaseRequest, front: Front) -> Answer:
         text, task_id, context_id = wishes(await read_json_body(request, limit=BODY, within=BODY_TIMEOUT))
         given = _given(text, context_id)
+        # what comes of the message is behind this frame: streams begin there
+        behind = ("Last-Event-ID", str(front.engine.feed.head))
         if task_id is not None:
-            return await _delivered(front, given, task_id)
+            return await _delivered(front, given, task_id, behind)
         if not front.accepts:
             raise RefusedError(refusal("bad_request", "The capsule takes no tasks (task_acceptance: none)."))
-        return _task(await front.engine.send(given, context_id=context_id, owner=self._owner))
+        return _task(await front.engine.send(given, context_id=context_id, owner=self._owner), behind)
 
     async def _stream(self, request: web.BaseRequest, front: Front) -> web.StreamResponse:
         asked = parse_qs(request.raw_path.partition("?")[2])
@@ -135,20 +137,20 @@ def _given(text: str, context_id: str | None) -> Input:
     return Input(text, orjson.dumps(message).decode())
 
 
-async def _delivered(front: Front, given: Input, task_id: str) -> Answer:
+async def _delivered(front: Front, given: Input, task_id: str, *headers: tuple[str, str]) -> Answer:
     task = await front.engine.deliver(given, task_id=task_id)
     if task is not None:
-        return _task(task)
+        return _task(task, *headers)
     known = await front.engine.get(task_id)
     if known is None:
         raise RefusedError(_NO_TASK)
     raise RefusedError(refusal("bad_request", f"The task does not wait for input: it is {known.state}."))
 
 
-def _task(task: Task | None) -> Answer:
+def _task(task: Task | None, *headers: tuple[str, str]) -> Answer:
     if task is None:
         raise RefusedError(_NO_TASK)
-    return _answered(murmur.task_object(task))
+    return _answered(murmur.task_object(task), *headers)
 
 
 def _canceled(front: Front, task: Task | None) -> Answer:
@@ -157,8 +159,8 @@ def _canceled(front: Front, task: Task | None) -> Answer:
     return _answered(murmur.canceled_object(task, front.engine.residue(task.id)))
 
 
-def _answered(document: object) -> Answer:
-    return json_answer(document, api.UNCACHED)
+def _answered(document: object, *headers: tuple[str, str]) -> Answer:
+    return json_answer(document, api.UNCACHED, *headers)
 
 
 def listed(task: Task) -> dict[str, Any]:

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sidecar.daemon.backends import Backends, Idle
+from sidecar.daemon.backends import Backends
 from sidecar.daemon.fronts import Fronts
 from sidecar.listeners.pool import Pool
 from sidecar.model import Capsule, Manifest, Settings, Wanted
 from sidecar.ops.metrics import Metrics
 from sidecar.planes.routes import Planes
 from sidecar.store import Store
-from sidecar.tasks.engine import Engine
+from sidecar.tasks.backends.inbox import Inbox
 from sidecar.tasks.engines import Engines
 from sidecar.tasks.model import Rules as TaskRules
 from sidecar.web.guards import Guards, Rules
@@ -23,6 +23,8 @@ from sidecar.web.server import HttpLimits, Policy, RefusalLog
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from sidecar.tasks.engine import Engine
 
 _FIRST = 20_000 + os.getpid() % 13 * 300
 PORTS = (_FIRST, _FIRST + 299)
@@ -115,7 +117,7 @@ async def bench(
     engines = Engines(store, keep_events=10_000, keep_tasks=3600.0)
     metrics = Metrics("test")
     facts = Facts()
-    fronts = Fronts(engines=engines, metrics=metrics, planes=planes, backends=Backends(lambda _: Idle()))
+    fronts = Fronts(engines=engines, metrics=metrics, planes=planes, backends=Backends(lambda _: Inbox()))
     policy = Policy(
         Guards(Rules("listen", advertised=("localhost",))),
         HttpLimits(**{"idle": 20.0, **limits}),
