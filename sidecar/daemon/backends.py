@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sidecar.model import Capsule, Settings
     from sidecar.tasks.backend import Backend
     from sidecar.tasks.engine import Engine
+    from sidecar.tasks.forwarding.planes import PassedPlanes
 
 log = structlog.get_logger()
 
@@ -79,6 +80,11 @@ class Backends:
         """Return the backend of a session."""
         running = self._running.get(session_id)
         return running.backend if running is not None else None
+
+    def passed_planes(self, session_id: str) -> PassedPlanes | None:
+        """Return the planes that a session's backend passes on, None where its files are here."""
+        backend = self.of(session_id)
+        return backend.planes if isinstance(backend, Forward) and backend.planes.on else None
 
     def of_capsule(self, capsule_id: str) -> Backend | None:
         """Return the backend of a capsule that is served now."""

@@ -33,6 +33,7 @@ from sidecar.ops.notify import Notifier, watchdog_interval
 from sidecar.planes.routes import Planes
 from sidecar.registry.registry import Registry
 from sidecar.tasks.engines import Engines
+from sidecar.tasks.forwarding.planes import PlaneSwitch
 from sidecar.watch.source import Source
 from sidecar.web.guards import Guards, Rules
 from sidecar.web.server import Policy
@@ -120,7 +121,7 @@ class Daemon:
         )
         self._pool = Pool(
             doors=self._fronts,
-            planes=self._planes,
+            planes=PlaneSwitch(self._planes, self._backends.passed_planes),
             facts=self._registry,
             policy=Policy(
                 guards=_guards(config), limits=limits_of(config), most=int(budget.reserve * CONNECTIONS_SHARE)
