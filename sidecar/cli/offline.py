@@ -33,6 +33,10 @@ exports:
 """
 
 
+EXAMPLE_AGENTS = "\n\n  # The agents of the example capsules."
+"""From here on the example configuration is about the examples alone."""
+
+
 def _config(arguments: argparse.Namespace, roots: list[str]) -> Config:
     from sidecar.config.loading import Flags, ephemeral_ports, load
 
@@ -83,7 +87,10 @@ def init(arguments: argparse.Namespace) -> int:
     directory = Path(arguments.directory)
     example = files("sidecar.cli").joinpath("config.example.yaml").read_text(encoding="utf-8")
     texts = {
-        directory / "config.yaml": example.replace("./examples/capsules", "./capsules"),
+        directory / "config.yaml": example.partition(EXAMPLE_AGENTS)[0].replace(
+            "./examples/capsules", "./capsules"
+        )
+        + "\n",
         directory / "capsules" / "hello" / "murmur.yaml": FIRST_CAPSULE,
     }
     if there := [path for path in texts if os.path.lexists(path)]:

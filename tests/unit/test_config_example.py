@@ -45,8 +45,7 @@ def keys_of_the_file(value: Any, above: tuple[str, ...] = ()) -> Iterator[Any]:
             (root,) = below
             yield from keys_of_the_file(root, path)
         elif name == "capsules":
-            (capsule,) = below.values()
-            yield from keys_of_the_file(capsule, path)
+            yield from keys_of_the_file(below["hello"], path)
         elif isinstance(below, dict):
             yield from keys_of_the_file(below, path)
         else:
@@ -89,7 +88,8 @@ def test_the_example_works_as_it_stands() -> None:
     for name in type(defaults).model_fields:
         if name not in ("roots", "capsules"):
             assert getattr(found, name) == getattr(defaults, name)
-    assert found.capsules == {"hello": config.CapsuleConfig()}
+    assert found.capsules["hello"] == config.CapsuleConfig()
+    assert {name for name, own in found.capsules.items() if own.backend == "command"} == {"greeter", "planner"}
 
 
 def test_the_schema_describes_every_key() -> None:
