@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import orjson
 
@@ -20,6 +22,13 @@ TASK_NOT_FOUND: Final = -32001
 
 _LOWEST_ID: Final = -(2**63)
 _HIGHEST_ID: Final = 2**64 - 1
+LOOKED_AT_AGAIN: Final = 1 << 20
+"""Longer bodies that cannot be taken are a parse error without a second look."""
+_LONG_NUMBER: Final = re.compile("([0-9])[0-9]{4000,}")
+"""More digits than Python makes an integer of, to be on the safe side: it takes quadratic time."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_STILL: Final = "1" * 400
+_STILL_LONG: Final = rf"\g<1>{_STILL}"
 
 
 class RpcError(Exception):
@@ -51,13 +60,55 @@ class Request:
 def parse(body: bytes) -> Request:
     """Read a request (JSON-RPC 2.0 section 4). A member that comes twice counts as its last.
 
-    Raises RequestError: -32700 for what is no JSON in UTF-8, -32600 for what is no single request with an id that
-    is a string or an integer of at most 64 bits.
+    Raises RequestError: -32700 for what is no JSON in UTF-8, or nested too deeply to tell; -32600 for what is no
+    single request with an id that is a string or an integer of at most 64 bits, and for a number or a text anywhere
+    in it that cannot be taken.
     """
     try:
         envelope = orjson.loads(body)
     except orjson.JSONDecodeError:
-        raise RequestError(PARSE_ERROR, "Parse error") from None
+        request = _request(_looked_at_again(body))
+        what = "it holds a number that no double can be, or half of a surrogate pair"
+        raise RequestError(INVALID_REQUEST, f"Invalid Request: {what}", request.id) from None
+    return _request(envelope)
+
+
+def _looked_at_again(body: bytes) -> object:
+    """Return what JSON says whose values cannot be taken. Raises RequestError -32700 where it is no JSON.
+
+    A number too long for a double need not come out as it is: it is no id in any case.
+    """
+    if len(body) <= LOOKED_AT_AGAIN:
+        try:
+            text = body.decode()
+            try:
+                return json.loads(text, parse_constant=_no_json)
+            except json.JSONDecodeError:
+                raise
+            except ValueError:  # too many digits
+                return _without_long_id(json.loads(_shortened(text), parse_constant=_no_json))
+        except (ValueError, RecursionError):
+            pass
+    raise RequestError(PARSE_ERROR, "Parse error")
+
+
+def _shortened(text: str) -> str:
+    return _LONG_NUMBER.sub(_STILL_LONG, text)
+
+
+def _without_long_id(envelope: object) -> object:
+    """Leave out an id of text that was shortened with the numbers."""
+    if type(envelope) is dict and type(found := envelope.get("id")) is str and _STILL in found:
+        return {**envelope, "id": None}
+    return envelope
+
+
+def _no_json(constant: str) -> NoReturn:
+    raise json.JSONDecodeError(f"{constant} is no JSON", constant, 0)
+
+
+def _request(envelope: object) -> Request:
+    """Return the request that a JSON value is. Raises RequestError -32600."""
     if type(envelope) is not dict:
         what = "batches are not taken" if type(envelope) is list else "a request is a JSON object"
         raise RequestError(INVALID_REQUEST, f"Invalid Request: {what}")
@@ -115,9 +166,12 @@ def result_in(answer: bytes, what: str) -> object:
 
 
 def _valid_id(value: object) -> str | int | None:
-    """Return a valid id, else None. The parser turns longer integers into floats, which no id may be."""
+    """Return a valid id, else None. The parser turns longer integers into floats, which no id may be.
+
+    Nor may text be with half of a surrogate pair in it, which cannot be sent back.
+    """
     if type(value) is str:
-        return value
+        return None if _SURROGATE.search(value) else value
     if type(value) is int and _LOWEST_ID <= value <= _HIGHEST_ID:
         return value
     return None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_NUMBER: Final = re.compile(r"[0-9]{1,20}")
+_NUMBER: Final = re.compile(r"0*([0-9]+)", re.ASCII)
 _HIGHEST: Final = 2**64 - 1
+_DIGITS: Final = len(str(_HIGHEST))
 
 
 def frame(event: str, data: bytes, number: int | None = None) -> bytes:
@@ -25,8 +26,11 @@ def comment(text: str) -> bytes:
 
 
 def last_event_id(value: str | None) -> int | None:
-    """Return a `Last-Event-ID` that is a number of at most 64 bits in plain digits; anything else counts as absent."""
-    if value is None or _NUMBER.fullmatch(value) is None:
+    """Return a `Last-Event-ID` in plain digits; anything else counts as absent.
+
+    Numbers beyond 64 bits come out as the highest of those: either is beyond all that ever was.
+    """
+    found = _NUMBER.fullmatch(value) if value is not None else None
+    if found is None:
         return None
-    number = int(value)
-    return number if number <= _HIGHEST else None
+    return min(int(found[1]), _HIGHEST) if len(found[1]) <= _DIGITS else _HIGHEST

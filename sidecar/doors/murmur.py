@@ -235,7 +235,6 @@ class MurmurDoor:
         return stream
 
     async def _watch(self, request: Request, after: int | None) -> FrameStream:
-        jsonrpc.params_of(request)
         stream = await self._open(after or 0, self._ack)
         self._note(request.method, "stream")
         return stream

@@ -38,7 +38,6 @@ def test_a_request_is_read() -> None:
         b"{bad",
         b"nothing",
         b'{"jsonrpc":"2.0","id":NaN,"method":"m"}',
-        b'{"jsonrpc":"2.0","id":1,"method":"\\ud800"}',
         b'{"jsonrpc":"2.0","id":1,"method":"\xff"}',
         b'\xef\xbb\xbf{"jsonrpc":"2.0","id":1,"method":"m"}',
         b'{"jsonrpc":"2.0","id":1,"method":"m"} x',
@@ -78,10 +77,69 @@ def test_integers_of_64_bits_are_ids(number: int) -> None:
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 123456789012345678901234567890, -(10**400)])
 def test_longer_integers_are_refused_and_never_come_back_as_another_number(number: int) -> None:
-    """-32600 with a null id; one that no float can hold either may count as unparsable."""
-    code, request_id = refused(envelope(id=number))
-    assert code == -32600 or (code == -32700 and abs(number) > 2**1023)
-    assert request_id is None
+    """-32600 with a null id, also where no double can hold it either."""
+    assert refused(envelope(id=number)) == (-32600, None)
+
+
+UNTAKEABLE = [
+    "9" * 309,
+    "-" + "9" * 400,
+    "9" * 5000,
+    "1e999",
+    "-1E+400",
+    '"\\ud800"',
+    '["\\udfff\\ud800"]',
+    '{"\\uda00":1}',
+]
+
+
+@pytest.mark.parametrize("value", UNTAKEABLE)
+@pytest.mark.parametrize(
+    ("sent", "echoed"), [("7", 7), ('"seven"', "seven"), ("1e999", None), ('"\\ud800"', None)]
+)
+def test_values_that_cannot_be_taken_are_no_parse_error(value: str, sent: str, echoed: object) -> None:
+    """It is JSON: -32600, and a valid id comes back."""
+    body = f'{{"jsonrpc":"2.0","id":{sent},"method":"message/send","params":{{"a":[{value}]}}}}'.encode()
+    assert refused(body) == (-32600, echoed)
+
+
+@pytest.mark.parametrize("value", UNTAKEABLE)
+def test_ids_that_cannot_be_taken_are_null(value: str) -> None:
+    """-32600, whatever is wrong with the id."""
+    body = f'{{"jsonrpc":"2.0","id":{value},"method":"tasks/get"}}'.encode()
+    assert refused(body) == (-32600, None)
+
+
+@pytest.mark.parametrize("method", ['"\\ud800"', "1e999"])
+def test_methods_that_cannot_be_taken_are_no_parse_error(method: str) -> None:
+    """-32600 with the id."""
+    assert refused(f'{{"jsonrpc":"2.0","id":1,"method":{method}}}'.encode()) == (-32600, 1)
+
+
+@pytest.mark.parametrize(
+    "value", ["01e999", "1e999,", "NaN,1e999", "-Infinity", "1e999 x", '"\\ud800" x', "0" + "1" * 5000]
+)
+def test_what_is_no_json_beside_such_values_is_a_parse_error(value: str) -> None:
+    """-32700 with a null id."""
+    assert refused(f'{{"jsonrpc":"2.0","id":1,"method":"m","params":[{value}]}}'.encode()) == (-32700, None)
+
+
+def test_an_id_that_looks_like_a_number_that_cannot_be_taken_is_not_sent_back_as_another() -> None:
+    """Text that was shortened with the numbers is no id any more; beside nothing else it is one."""
+    long = "1" * 5000
+    assert refused(f'{{"jsonrpc":"2.0","id":"{long}","method":"m","params":{long}}}'.encode()) == (
+        -32600,
+        None,
+    )
+    assert jsonrpc.parse(envelope(id=long)).id == long
+
+
+def test_bodies_beyond_a_bound_are_not_looked_at_twice() -> None:
+    """They are a parse error, which costs nothing more."""
+    body = b'{"jsonrpc":"2.0","id":1,"method":"m","params":[1e999]}'
+    padded = body + b" " * jsonrpc.LOOKED_AT_AGAIN
+    assert refused(body) == (-32600, 1)
+    assert refused(padded) == (-32700, None)
 
 
 @pytest.mark.parametrize("request_id", ["", "1", "0x1", "ü \U0001f600", "a\nb", '"', "null"])

@@ -78,8 +78,12 @@ def test_frames_of_any_json_come_back_from_a_parser(
         ("7", 7),
         ("007", 7),
         (str(2**64 - 1), 2**64 - 1),
-        (str(2**64), None),
-        ("9" * 400, None),
+        (str(2**64), 2**64 - 1),
+        ("9" * 20, 2**64 - 1),
+        ("9" * 400, 2**64 - 1),
+        ("9" * 8000, 2**64 - 1),
+        ("0" * 8000, 0),
+        ("0" * 8000 + "7", 7),
         ("-1", None),
         ("+1", None),
         ("1.0", None),
@@ -93,8 +97,8 @@ def test_frames_of_any_json_come_back_from_a_parser(
         ("1, 2", None),
     ],
 )
-def test_only_plain_digits_of_64_bits_are_a_last_event_id(value: str | None, number: int | None) -> None:
-    """Signed, decimal, longer and any other text counts as no header at all."""
+def test_only_plain_digits_are_a_last_event_id(value: str | None, number: int | None) -> None:
+    """Signed, decimal and any other text counts as no header at all; a longer number is the highest there is."""
     assert sse.last_event_id(value) == number
 
 
