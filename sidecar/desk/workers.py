@@ -114,7 +114,7 @@ def lease_document(lease: Lease, seconds: float) -> dict[str, Any]:
     """Return what a worker is handed: its task, every message so far, and for how long it has it."""
     return {
         "lease": lease.token,
-        "lease_seconds": int(seconds) if seconds.is_integer() else seconds,
+        "lease_seconds": int(seconds) if seconds == int(seconds) else seconds,
         "attempt": lease.attempt,
         "task": {"id": lease.task.id, "contextId": lease.task.context_id},
         "message": lease.message,

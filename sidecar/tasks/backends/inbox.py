@@ -188,7 +188,9 @@ class Inbox:
 
     def _renew(self, lease: Lease) -> None:
         if lease.live:
-            lease.deadline = self._deadline()
+            before, lease.deadline = lease.deadline, self._deadline()
+            if lease.deadline < before:
+                self._bell.ring()
 
     def _mind(self) -> None:
         """Watch the deadlines, in a task that lives only while there are leases."""
