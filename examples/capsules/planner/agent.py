@@ -12,7 +12,8 @@ import time
 
 def say(kind: str, **members: object) -> None:
     """Say one thing of the task."""
-    print(json.dumps({"type": kind, **members}), flush=True)
+    sys.stdout.write(json.dumps({"type": kind, **members}) + "\n")
+    sys.stdout.flush()
 
 
 def hear() -> str:
