@@ -24,7 +24,7 @@ PAGES = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))
 BLOCK = re.compile(
     r"(?P<mark><!-- not run: [^\n]+ -->\n)?```(?P<kind>console|sh|shell|bash)\n(?P<text>.*?)```", re.DOTALL
 )
-PORTS = {"hello": 24000, "observer": 24001, "reports": 24002}
+PORTS = {"greeter": 24000, "hello": 24001, "observer": 24002, "planner": 24003, "reports": 24004}
 ANYTHING = "…"
 
 
