@@ -96,7 +96,10 @@ class Daemon:
         log.info("descriptor_budget", **budget.fields())
         self._metrics = Metrics(version)
         self._engines = Engines(
-            store, keep_events=config.tasks.keep_events, keep_tasks=config.tasks.keep_tasks
+            store,
+            keep_events=config.tasks.keep_events,
+            keep_tasks=config.tasks.keep_tasks,
+            on_end=self._metrics.task_ended,
         )
         self._planes = Planes()
         self._makers = Makers(state.directory / "processes", origin.environ)

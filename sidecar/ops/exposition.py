@@ -102,7 +102,13 @@ FAMILIES: Final = (
         lambda s: _per_capsule(s.planes),
     ),
     Family("sidecar_open_streams", (), "Event streams open now.", lambda s: _one(s.now.open_streams)),
-    Family("sidecar_tasks", ("state",), "Tasks that are kept, by state.", _tasks),
+    Family("sidecar_tasks", ("state",), "Live tasks, by state.", _tasks),
+    Family(
+        "sidecar_tasks_ended_total",
+        ("state",),
+        "Tasks that ended since the start, by final state.",
+        lambda s: _by_name(s.ended),
+    ),
     Family(
         "sidecar_desk_requests_total", ("path", "outcome"), "Requests to the desk.", lambda s: _of(s.desk)
     ),

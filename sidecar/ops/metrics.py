@@ -53,7 +53,8 @@ OUTCOMES: Final = frozenset(
     {"ok", "not_modified", "rejected", "stream", "config_refused", *STATUS_OF, *RPC_CODES}
 )
 """`ok`, what else an answer may be, the code of a refusal, or the code of a JSON-RPC error."""
-TASK_STATES: Final = ("submitted", "working", "input-required", "completed", "failed", "rejected", "canceled")
+TASK_STATES: Final = ("submitted", "working", "input-required")
+ENDED_STATES: Final = ("completed", "failed", "rejected", "canceled")
 RELOADS: Final = ("applied", "unchanged", "refused")
 
 Counts = dict[tuple[str, str], int]
@@ -110,6 +111,7 @@ class Snapshot:
     planes: Sequence[tuple[str, Counts]]
     desk: Counts
     handles: Counts
+    ended: Mapping[str, int]
     reloads: Mapping[str, int]
     manifests: Mapping[str, int]
     now: Gauges
@@ -129,6 +131,7 @@ class Metrics:
         self._gone = Counters()
         self._desk: Counts = {}
         self._handles: Counts = {}
+        self._ended: Counter[str] = Counter(dict.fromkeys(ENDED_STATES, 0))
         self._reloads: Counter[str] = Counter(dict.fromkeys(RELOADS, 0))
         self._manifests = {"taken": 0, "refused": 0}
 
@@ -160,6 +163,10 @@ class Metrics:
         """Count a call for a peer handle: `mint` or `revoke`, and how it ended (`OUTCOMES`)."""
         _add(self._handles, HANDLE_ACTIONS, action, outcome)
 
+    def task_ended(self, state: str) -> None:
+        """Count a task that has ended, by its final state (`ENDED_STATES`)."""
+        self._ended[state if state in ENDED_STATES else OTHER] += 1
+
     def reload(self, outcome: str) -> None:
         """Count a reload of the configuration: `applied`, `unchanged` or `refused`."""
         self._reloads[outcome if outcome in RELOADS else OTHER] += 1
@@ -185,6 +192,7 @@ class Metrics:
             planes=[(name, counters.planes.copy()) for name, counters in named if counters.planes],
             desk=self._desk.copy(),
             handles=self._handles.copy(),
+            ended=dict(self._ended),
             reloads=dict(self._reloads),
             manifests=dict(self._manifests),
             now=now,

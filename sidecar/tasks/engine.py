@@ -17,7 +17,7 @@ from sidecar.tasks.orders import Claim, Hands, Orders
 from sidecar.tasks.timeouts import RETRY, Timeouts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sidecar.tasks.feed import Feed
     from sidecar.tasks.log import Log
@@ -33,11 +33,36 @@ REMEMBERED_OUTPUT: Final = 4096
 class Engine:
     """The tasks of one session: one side for doors, one for the backend that does the work."""
 
-    def __init__(self, session_id: str, log: Log, rules: Rules, state: State | None) -> None:
-        """Make the engine of a session; `state` None means that it is in the log and is read at first use."""
+    __slots__ = (
+        "_ended",
+        "_hands",
+        "_ids",
+        "_ledger",
+        "_log",
+        "_on_end",
+        "_residue",
+        "_rest_until",
+        "_rules",
+        "_timeouts",
+        "session_id",
+    )
+
+    def __init__(
+        self,
+        session_id: str,
+        log: Log,
+        rules: Rules,
+        state: State | None,
+        on_end: Callable[[str], object] = lambda _: None,
+    ) -> None:
+        """Make the engine of a session; `state` None means that it is in the log and is read at first use.
+
+        `on_end` is called with the final state of each task that ends.
+        """
         self.session_id = session_id
         self._log = log
         self._rules = rules
+        self._on_end = on_end
         self._ledger = Ledger(session_id, log, state, self._landed)
         self._hands = Hands()
         self._residue: dict[str, str] = {}
@@ -317,6 +342,7 @@ class Engine:
             if task.state.terminal:
                 self._hands.end(task.id)
                 self._remember(task)
+                self._on_end(task.state.value)
             elif task.state is TaskState.INPUT_REQUIRED:
                 self._timeouts.mind()
                 self._hands.bell.ring()

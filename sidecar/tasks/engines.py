@@ -14,6 +14,8 @@ from sidecar.tasks.log import Log, sessions
 from sidecar.tasks.model import State
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sidecar.store import Store
     from sidecar.tasks.model import Rules
 
@@ -24,12 +26,18 @@ TRIM_PERIOD: Final = 60.0
 class Engines:
     """The engines of one daemon, one per session, and the owner of the task that trims their log.
 
-    `keep_events` is per session, `keep_tasks` in seconds since a task ended. Raises StoreError when the database
-    cannot be read.
+    `keep_events` is per session, `keep_tasks` in seconds since a task ended. `on_end` is called with the final state
+    of each task that ends. Raises StoreError when the database cannot be read.
     """
 
     def __init__(
-        self, store: Store, *, keep_events: int, keep_tasks: float, period: float = TRIM_PERIOD
+        self,
+        store: Store,
+        *,
+        keep_events: int,
+        keep_tasks: float,
+        period: float = TRIM_PERIOD,
+        on_end: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._store = store
         self._log = Log(store)
@@ -37,6 +45,7 @@ class Engines:
         self._engines: dict[str, Engine] = {}
         self._keep_events, self._keep_tasks = keep_events, keep_tasks
         self._period = period
+        self._on_end = on_end
         self._trimmer: asyncio.Task[None] | None = None
 
     def reconfigure(self, *, keep_events: int, keep_tasks: float) -> None:
@@ -57,7 +66,7 @@ class Engines:
             return engine
         state = None if session_id in self._logged else State()
         self._logged.add(session_id)
-        engine = self._engines[session_id] = Engine(session_id, self._log, rules, state)
+        engine = self._engines[session_id] = Engine(session_id, self._log, rules, state, self._on_end)
         with suppress(StoreError):
             await engine.load()
         return engine

@@ -101,7 +101,7 @@ def test_the_number_of_series_is_bounded_for_any_number_of_capsules() -> None:
 def test_states_are_shown_with_their_zeros() -> None:
     """Capsules and tasks by state, roots in error, the configuration and the gauges, zeros included."""
     rows = [
-        CapsuleStatus("a", "/c/a", CapsuleState.SERVING, tasks={"working": 2, "completed": 1}),
+        CapsuleStatus("a", "/c/a", CapsuleState.SERVING, tasks={"working": 2, "input-required": 1}),
         CapsuleStatus("b", "/c/b", CapsuleState.REFUSED, tasks={"working": 1, "odd": 1}),
     ]
     counts = Metrics("0.1")
@@ -114,7 +114,9 @@ def test_states_are_shown_with_their_zeros() -> None:
     assert found['sidecar_capsules{state="serving"}'] == 1
     assert found['sidecar_capsules{state="unbound"}'] == 0
     assert found['sidecar_tasks{state="working"}'] == 3
-    assert found['sidecar_tasks{state="failed"}'] == 0
+    assert found['sidecar_tasks{state="submitted"}'] == 0
+    assert found['sidecar_tasks{state="input-required"}'] == 1
+    assert 'sidecar_tasks{state="failed"}' not in found
     assert found['sidecar_tasks{state="other"}'] == 1
     assert found["sidecar_roots_in_error"] == 1
     assert found["sidecar_config_last_reload_successful"] == 0
@@ -126,6 +128,16 @@ def test_states_are_shown_with_their_zeros() -> None:
     assert found["sidecar_watcher_up"] == 1
     assert found["sidecar_listener_retries_total"] == 3
     assert found["sidecar_ready"] == 1
+
+
+def test_tasks_that_ended_are_counted_by_their_final_state() -> None:
+    """All four from zero on, since live ones alone say nothing of failures."""
+    counts = Metrics("0.1")
+    for state in ("failed", "completed", "failed", "odd"):
+        counts.task_ended(state)
+    ended = {k: v for k, v in scrape(counts).items() if k.startswith("sidecar_tasks_ended_total")}
+    shown = {"completed": 1, "failed": 2, "rejected": 0, "canceled": 0, "other": 1}
+    assert ended == {f'sidecar_tasks_ended_total{{state="{state}"}}': n for state, n in shown.items()}
 
 
 def test_a_scrape_tells_the_version_and_the_process_figures() -> None:
@@ -177,7 +189,14 @@ def test_the_documentation_lists_every_metric_as_it_is() -> None:
 def test_the_documentation_lists_every_value_that_a_label_may_have() -> None:
     """Methods, planes, outcomes, states and paths are all named in docs/metrics.md."""
     text = DOCUMENT.read_text()
-    values = {*metrics.REQUESTS, *metrics.PLANES, *metrics.OUTCOMES, *metrics.TASK_STATES, *metrics.RELOADS}
+    values = {
+        *metrics.REQUESTS,
+        *metrics.PLANES,
+        *metrics.OUTCOMES,
+        *metrics.TASK_STATES,
+        *metrics.ENDED_STATES,
+        *metrics.RELOADS,
+    }
     values |= {
         *metrics.DESK_PATHS,
         *metrics.HANDLE_ACTIONS,
