@@ -28,6 +28,19 @@ class Ledger:
     read anew from the log before the next decision. `landed` is called with each change that was committed.
     """
 
+    __slots__ = (
+        "_landed",
+        "_loading",
+        "_log",
+        "_session_id",
+        "_uncommitted",
+        "_under_way",
+        "closed",
+        "feed",
+        "stale",
+        "state",
+    )
+
     def __init__(
         self, session_id: str, log: Log, state: State | None, landed: Callable[[Change], None]
     ) -> None:

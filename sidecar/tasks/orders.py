@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ class Bell:
     __slots__ = ("_waiters",)
 
     def __init__(self) -> None:
-        self._waiters: set[asyncio.Future[None]] = set()
+        self._waiters: list[asyncio.Future[None]] = []
 
     def ring(self) -> None:
         """Wake them."""
@@ -38,13 +37,14 @@ class Bell:
     async def wait(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - how long is the caller's to say
         """Wait for the next ring, but no longer than so many seconds."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.add(waiter)
+        self._waiters.append(waiter)
         try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
-                    await waiter
+            if timeout is None:
+                await waiter
+            else:
+                await asyncio.wait((waiter,), timeout=timeout)
         finally:
-            self._waiters.discard(waiter)
+            self._waiters.remove(waiter)
 
 
 class Orders:
@@ -99,6 +99,8 @@ class Hands:
 
     `bell` rings when there may be something to claim.
     """
+
+    __slots__ = ("_given_back", "_held", "bell")
 
     def __init__(self) -> None:
         self.bell = Bell()

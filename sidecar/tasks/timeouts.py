@@ -24,6 +24,8 @@ class Timeouts:
     `limit` is in seconds; None is for ever. It counts from when the task began to wait, over restarts as well.
     """
 
+    __slots__ = ("_bell", "_ledger", "_limit", "_watch")
+
     def __init__(self, ledger: Ledger, limit: float | None) -> None:
         self._ledger = ledger
         self._limit = limit

@@ -176,6 +176,33 @@ def test_an_error_frame_is_valid_json_whatever_it_quotes() -> None:
     assert frame.count(b"\n") == 3
 
 
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [([], ""), ([{"text": "a"}, {"data": 1}, {"text": None}, {"text": ""}, {"text": "b"}], "a\n\nb")],
+)
+def test_the_text_of_a_message_is_that_of_its_parts(parts: list[dict[str, Any]], text: str) -> None:
+    """Joined by a newline; parts without text are skipped."""
+    assert murmur.read_message({**SANE, "parts": parts}).text == text
+
+
+def test_a_canceled_task_shows_what_still_runs_of_it() -> None:
+    """And only then; what a completed one has stays."""
+    canceled = task(TaskState.CANCELED, "task canceled")
+    assert murmur.canceled_object(canceled, ()) == murmur.task_object(canceled)
+    residue = [{"name": "residue", "parts": [{"text": "process 7"}]}]
+    assert murmur.canceled_object(canceled, ["process 7"])["artifacts"] == residue
+    completed = task(TaskState.COMPLETED, "session ended", "Done.")
+    assert [each["name"] for each in murmur.canceled_object(completed, ["process 7"])["artifacts"]] == [
+        "response",
+        "residue",
+    ]
+
+
+def test_what_still_runs_is_in_the_answer_to_a_stop() -> None:
+    """As a list of texts."""
+    assert murmur.stopped("ses_1", [], ["process 7"])["residue"] == ["process 7"]
+
+
 def test_stopped_has_exactly_three_keys() -> None:
     """In order, the ids sorted."""
     assert list(murmur.stopped("ses_1", ["b", "a"]).items()) == [

@@ -24,7 +24,7 @@ class Dialect:
     def encode(self, event: Event) -> bytes:
         """Write one."""
         self.written += 1
-        return b"%d" % event.frame
+        return b"%d" % (event.frame or 0)
 
 
 async def nothing(_after: int, _head: int) -> Page:
@@ -59,6 +59,14 @@ def test_an_event_is_written_once_for_all_streams_of_a_dialect() -> None:
     first, *rest = [stream.take()[1] for stream in streams]
     assert all(frames[0] is first[0] for frames in rest)
     assert taken(apart) == (0, [1, 2])
+
+
+def test_an_event_without_a_number_is_on_no_stream() -> None:
+    """It is a fact for others, and moves nothing."""
+    feed, dialect = Feed(nothing), Dialect()
+    stream = opened(feed, dialect)
+    feed.publish([event(1), Event(2, None, "tsk_1", "ctx", EventKind.INPUT, {}, 0.0)])
+    assert (taken(stream), dialect.written, feed.head) == ((0, [1]), 1, 1)
 
 
 def test_nothing_is_written_where_nobody_listens() -> None:
