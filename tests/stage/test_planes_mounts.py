@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,18 +15,31 @@ from tests.support.planes import RESOLVERS, SECRET
 INSIDE = SECRET.decode()
 
 
-@pytest.mark.machine
-def test_a_mount_point_below_the_root_is_outside_unless_it_may_be_crossed(tmp_path: Path) -> None:
-    """Bind mounts of the same file system too, of a directory and of a file; the root may be a mount itself (H42)."""
+def in_a_namespace(place: Path) -> dict[str, Any]:
+    """Run the program of tests/support/mounts.py where nobody sees its mounts."""
     done = subprocess.run(
-        ["unshare", "-Urm", sys.executable, "-m", "tests.support.mounts", str(tmp_path)],
+        ["unshare", "-Urm", sys.executable, "-m", "tests.support.mounts", str(place)],
         cwd=Path(__file__).parents[2],
         capture_output=True,
         check=False,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.machine
+def test_a_workspace_may_be_a_file_system_of_its_own(tmp_path: Path) -> None:
+    """It may come and go while it is served: not found and empty without it, and what is there now with it."""
+    missing, there, again = ["not_found", ""], ["on the disk", "f"], ["another", "f"]
+    assert in_a_namespace(tmp_path)["elsewhere"] == [*missing, *there, *missing, *again, *missing]
+
+
+@pytest.mark.machine
+def test_a_mount_point_below_the_root_is_outside_unless_it_may_be_crossed(tmp_path: Path) -> None:
+    """Bind mounts of the same file system too, of a directory and of a file; the root may be a mount itself (H42)."""
+    found = in_a_namespace(tmp_path)
     for name in RESOLVERS:
         for root in ("root", "bound-root"):
             assert found[f"{name} {root} stay"] == {

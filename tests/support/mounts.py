@@ -1,6 +1,7 @@
 """What the planes make of mount points: run as a program in a mount namespace of its own, prints JSON.
 
 Argument: a directory to work in. Mounts below it, so it must not be run where that would be seen.
+The hashes of all files are known beforehand, those outside too: a listing must not show one for that.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ def prepare(place: Path) -> None:
 def looked(place: Path) -> dict[str, dict[str, str | list[str]]]:
     """Read and list with each resolver, with and without permission to cross."""
     found: dict[str, dict[str, str | list[str]]] = {}
+    memory = Memory(now_ns=lambda: 2**62)
+    for known in ("w/root", "w/bound-root", "host"):
+        entries(
+            RESOLVERS["openat2"](), Tree(str(place), known.encode(), Rules(links=True, mounts=True)), memory
+        )
     for name, make in RESOLVERS.items():
         resolver = make()
         for root in ("root", "bound-root"):
@@ -51,14 +57,44 @@ def looked(place: Path) -> dict[str, dict[str, str | list[str]]]:
                 seen: dict[str, str | list[str]] = {}
                 for path in ("plain", "bound/secret", "tmp/x", "file", "bound", "to-bound", "bound/up"):
                     try:
-                        seen[path] = read(resolver, tree, path.encode(), 1000, Memory()).data.decode()
+                        seen[path] = read(resolver, tree, path.encode(), 1000, memory).data.decode()
                     except RefusedError as error:
                         seen[path] = error.refusal.code
-                seen["listing"] = [entry.path for entry in entries(resolver, tree, Memory())]
+                seen["listing"] = [entry.path for entry in entries(resolver, tree, memory)]
                 found[f"{name} {root} {'cross' if mounts else 'stay'}"] = seen
     return found
 
 
+def elsewhere(place: Path) -> list[str]:
+    """Serve a workspace on a file system of its own, that comes, goes and comes back under the served capsule."""
+    workspace = place / "elsewhere"
+    workspace.mkdir()
+    tree = Tree(str(workspace), b"out", Rules(links=True, mounts=False))
+    resolver, seen = RESOLVERS["openat2"](), []
+
+    def look() -> None:
+        try:
+            seen.append(read(resolver, tree, b"f", 1000, Memory()).data.decode())
+        except RefusedError as error:
+            seen.append(error.refusal.code)
+        seen.append(",".join(entry.path for entry in entries(resolver, tree, Memory())))
+
+    look()
+    mount("-t", "tmpfs", "none", workspace)
+    write(workspace / "out/f", b"on the disk")
+    look()
+    subprocess.run(["umount", workspace], check=True)
+    look()
+    mount("-t", "tmpfs", "none", workspace)
+    write(workspace / "out/f", b"another")
+    look()
+    held = (workspace / "out/f").open("rb")
+    subprocess.run(["umount", "--lazy", workspace], check=True)
+    look()
+    held.close()
+    return seen
+
+
 if __name__ == "__main__":
     prepare(Path(sys.argv[1]))
-    json.dump(looked(Path(sys.argv[1])), sys.stdout)
+    json.dump({**looked(Path(sys.argv[1])), "elsewhere": elsewhere(Path(sys.argv[1]))}, sys.stdout)
