@@ -23,8 +23,9 @@ async def read_json_body(
 ) -> bytes:
     """Return the body of a request that must be JSON: at most `limit` bytes, whole `within` that many seconds.
 
-    With `lines` it may be called JSON lines too. The time counts from the first look and no trickle extends it. A client that waits for `100 Continue` gets it
-    once nothing else stands in the way. Raises RefusedError: 415, 413, 408, or 400 for a body that is no HTTP.
+    With `lines` it may be called JSON lines too. The time counts from the first look and no trickle extends it. A
+    client that waits for `100 Continue` gets it once nothing else stands in the way. Raises RefusedError: 415, 413, 408, 400 for a body that is no HTTP, or 503
+    where the listener ends before it is there.
     """
     headers = request.headers
     _check_type(headers.get(hdrs.CONTENT_TYPE, ""), lines=lines)
@@ -42,18 +43,22 @@ async def read_json_body(
     pieces: list[bytes] = []
     size = 0
     try:
-        async with asyncio.timeout(within):
+        async with asyncio.timeout(0.0 if connection.given_up else within) as connection.reading:
             while not connection.body_is_broken(request) and (piece := await content.readany()):
                 size += len(piece)
                 if size > limit:
                     raise too_large
                 pieces.append(piece)
     except TimeoutError:
+        if connection.given_up:
+            raise RefusedError(_ENDS) from None
         text = f"The body did not arrive within {within:g} seconds."
         raise RefusedError(refusal("timeout", text)) from None
     except RequestPayloadError:
         connection.body_is_broken(request)
         raise RefusedError(_BROKEN) from None
+    finally:
+        connection.reading = None
     if connection.body_is_broken(request):
         raise RefusedError(_BROKEN)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
@@ -80,3 +85,4 @@ async def _answer_expectation(request: web.BaseRequest) -> None:
 
 
 _BROKEN: Final = refusal("bad_request", "The body is not valid HTTP.")
+_ENDS: Final = refusal("unavailable", "The listener ends, and the body had not arrived; try again later.")

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 from aiohttp import web
+from aiohttp.http import RawRequestMessage
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooLong
 
 from sidecar.errors import Refusal, refusal
 from sidecar.web.answers import Wire, refusal_answer
 from sidecar.web.answers import wire as written
+from sidecar.web.heads import MOST_PIECES, Seam, read_strange
 from sidecar.web.reply import CLOSES, Reply, date_line
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 LINGERING: Final = 1.0
 """Seconds for which the rest of a refused body is read and thrown away, so that the client sees the refusal."""
+LINGERING_AT_END: Final = 0.2
+"""The same, once the listener ends."""
 HALF_CLOSED_CHECK: Final = 1.0
 MOST_TURNED_AWAY: Final = 64
 """How many connections over a limit are answered at a time; further ones are only closed."""
@@ -54,9 +58,10 @@ def parser_refusal(error: BaseException | None) -> Refusal:
 
 
 class Connection(web.RequestHandler):
-    """A connection of a listener. `guard` is the one of the address it came in on.
+    """A connection of a listener, on the local `address` that it came in on.
 
-    `body` is that of the request being answered, `streaming` is set while a stream is sent.
+    `body` is that of the request being answered, `streaming` is set while a stream is sent, `reading` while a body
+    is waited for: it is the deadline of that. `given_up` says that no body is waited for any more.
     """
 
     __slots__ = (
@@ -64,15 +69,20 @@ class Connection(web.RequestHandler):
         "_cutter",
         "_half_closed",
         "_head",
+        "_held",
+        "_last",
+        "_refused",
+        "_seam",
+        "address",
         "body",
-        "guard",
-        "patience",
+        "given_up",
+        "reading",
         "server",
         "streaming",
         "wire",
     )
 
-    def __init__(self, server: HttpServer, guard: Guard) -> None:
+    def __init__(self, server: HttpServer, address: str) -> None:
         limits = server.policy.limits
         super().__init__(
             server,
@@ -83,15 +93,30 @@ class Connection(web.RequestHandler):
             auto_decompress=False,
         )
         self.server = server
-        self.guard = guard
-        self.patience = limits.idle
+        self.address = address
         self.streaming = False
         self.body: StreamReader | None = None
+        self.reading: asyncio.Timeout | None = None
+        self.given_up = False
         self.wire: asyncio.Transport | None = None
         self._half_closed = False
+        self._last = False
         self._head = 0
+        self._seam = Seam()
+        self._held = b""
+        self._refused = False
         self._broken = False
         self._cutter: asyncio.TimerHandle | None = None
+
+    @property
+    def guard(self) -> Guard:
+        """The check of its requests, by the newest configuration."""
+        return self.server.policy.guards.of(self.address)
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a client may take nothing, by the newest configuration."""
+        return self.server.policy.limits.idle
 
     @property
     def unsent(self) -> int:
@@ -101,18 +126,37 @@ class Connection(web.RequestHandler):
     @property
     def answers_its_last(self) -> bool:
         """Whether nothing comes after the request being answered: the client or the listener is finishing."""
-        return self._close or (self._half_closed and not self._messages)
+        return self._close or self._last or self._broken or (self._half_closed and not self._messages)
 
     @property
     def _idle(self) -> bool:
         return self._waiter is not None and not self._messages
 
+    @property
+    def _receiving(self) -> bool:
+        """Whether the body of the newest request is still to come."""
+        newest = self._messages[-1][1] if self._messages else self.body
+        return newest is not None and not newest.is_eof()
+
     def finish(self) -> None:
-        """End the connection once what it asked is answered; an idle one now."""
+        """End the connection once what it asked is answered; an idle one now.
+
+        The body of a request under way may still come, until it is given up.
+        """
+        self._last = True
         if self._idle:
             self.force_close()
-        else:
+        elif self.reading is None:
             self.close()
+            if self._current_request is None and self.body is not None and not self._messages:
+                self.body.feed_eof()  # it is answered; what is left of it need not be thrown away
+
+    def give_up(self) -> None:
+        """Wait for no body any more: who does is refused, and so is who comes to it later."""
+        self.given_up = True
+        self._lingering_time = LINGERING_AT_END
+        if self.reading is not None and not self.reading.expired():
+            self.reading.reschedule(self._loop.time())
 
     def begin_stream(self, unsent: int) -> None:
         """Take note that a stream is sent: it waits for its reader once so many bytes are unsent."""
@@ -134,7 +178,8 @@ class Connection(web.RequestHandler):
     def body_is_broken(self, request: web.BaseRequest) -> bool:
         """Tell whether the parser gave up within this request's body, which therefore never ends."""
         if self._messages and not request.content.is_eof():
-            # nothing but the parser's refusal can be queued behind an unfinished body
+            # nothing but the parser's refusal can be queued behind an unfinished body; one answer is enough
+            self._messages.clear()
             self._broken = True
             request.content.feed_eof()
         return self._broken
@@ -152,27 +197,73 @@ class Connection(web.RequestHandler):
         self.wire = None
 
     def data_received(self, data: bytes) -> None:
-        """Parse what arrived; a head that never ends is refused."""
-        super().data_received(data)
-        if self._messages:
+        """Parse what arrived, one request's head at a time: what cannot be parsed takes nothing with it before it.
+
+        A head that never ends is refused. Without data, what was left is parsed.
+        """
+        if self._held:
+            data, self._held = self._held + data, b""
+        elif not data:
+            super().data_received(data)
+        place = pieces = 0
+        while place < len(data) and not self._refused:
+            if len(self._messages) >= self._max_msg_queue_size:
+                self._held = data[place:]  # the library asks for more once the queue is shorter
+                return
+            pieces += 1
+            end = self._seam.end_of_head(data, place) if pieces <= MOST_PIECES else len(data)
+            self._take(data[place:end] if end - place < len(data) else data)
+            place = end
+
+    def _take(self, piece: bytes) -> None:
+        between = not self._head and not self._receiving
+        known = len(self._messages)
+        super().data_received(piece)
+        if len(self._messages) > known:
             self._head = 0
+            if not isinstance(self._messages[-1][0], RawRequestMessage):
+                self._refused = not (between and self._read_strange(piece))
             if (request := self._current_request) is not None:
                 self.body_is_broken(request)
-        elif self.body is not None and not self.body.is_eof():
+        elif self._receiving:
             self._head = 0
         else:
-            self._head += len(data)
+            self._head += len(piece)
             if self._head > MOST_HEAD:
                 self._refuse_head()
+        self._seam.left = (self._seam.left + piece)[-3:] if self._head else b""
+
+    def _read_strange(self, piece: bytes) -> bool:
+        """Put a request whose method the parser does not know in the place of the parser's refusal."""
+        found = read_strange(piece, self)
+        if found is None:
+            return False
+        self._parser, message = found
+        self._messages[-1] = message
+        return True
 
     def _refuse_head(self) -> None:
         if not self._idle:
             self.close()  # after the answer that is under way
         elif self.wire is not None and not self._force_close:
-            refused = refusal("header_too_large", f"The request's head is longer than {MOST_HEAD} bytes.")
+            self._refuse_now(
+                refusal("header_too_large", f"The request's head is longer than {MOST_HEAD} bytes.")
+            )
+
+    def _refuse_now(self, refused: Refusal) -> None:
+        """Refuse what is no request yet, and end the connection."""
+        if self.wire is not None:
             self.server.note_refusal(self, refused)
             self.wire.write(closing_bytes(written(refusal_answer(refused))))
-            self.force_close()
+        self.force_close()
+
+    def _process_keepalive(self) -> None:
+        """End an idle connection when its time is over; a head that began, and did not end, is refused."""
+        over = self._loop.time() >= self._next_keepalive_close_time
+        if self._head and over and self._idle and not self._force_close:
+            text = f"The request's head did not arrive within {self._keepalive_timeout:g} seconds."
+            self._refuse_now(refusal("timeout", text))
+        super()._process_keepalive()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # the library's handler returns None; asyncio takes both
         """Keep a half-closed connection only for whole requests that wait for a plain answer.

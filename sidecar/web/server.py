@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 import structlog
-from aiohttp import web
+from aiohttp import HttpVersion11, hdrs, web
 
 from sidecar.errors import Refusal, RefusedError, refusal
 from sidecar.web.answers import Wire, refusal_answer, wire
@@ -72,7 +72,9 @@ class RefusalLog:
 
 @dataclass(slots=True)
 class Policy:
-    """What the listeners of one owner have in common; the owner may set its fields anew, for connections to come.
+    """What the listeners of one owner have in common; the owner may set its fields anew, for requests to come.
+
+    Only the time that a connection may be idle stays what it was when the connection came.
 
     `most` is how many connections they may have together, so that descriptors are left for everything else;
     `connections` counts them.
@@ -119,7 +121,8 @@ class HttpServer(web.Server):
     async def drain(self, *, budget: float, cut: float = CUT) -> None:
         """End all connections within `budget` seconds, and cut off those that do not read after `cut`.
 
-        Idle ones end at once, busy ones with their answer. Close streams first: they end only by themselves.
+        Idle ones end at once, busy ones with their answer; bodies that are not there after `cut` are not waited for.
+        Close streams first: they end only by themselves.
         """
         self.stop_accepting()
         loop = asyncio.get_running_loop()
@@ -129,12 +132,19 @@ class HttpServer(web.Server):
             connection.finish()
         if not await self._empty_by(min(deadline, loop.time() + cut)):
             for connection in self._open():
+                connection.give_up()
                 if connection.unsent and connection.unsent >= unsent.get(connection, 0):
                     connection.cut()
+            for turned_away in tuple(self.turned_away):
+                turned_away.cut()
             await self._empty_by(deadline)
-        for cut_off in (*(c.cut for c in self._open()), *(t.cut for t in self.turned_away)):
-            cut_off()
+        self.cut()
         await self._empty_by(loop.time() + cut)
+
+    def cut(self) -> None:
+        """End all connections now."""
+        for end in (*(c.cut for c in self._open()), *(t.cut for t in self.turned_away)):
+            end()
 
     def _open(self) -> Sequence[Connection]:
         return cast("Sequence[Connection]", self.connections)
@@ -175,7 +185,7 @@ class HttpServer(web.Server):
         policy = self.policy
         if len(self._connections) >= policy.limits.connections or policy.connections >= policy.most:
             return TurnedAway(self)
-        return Connection(self, self.policy.guards.of(address))
+        return Connection(self, address)
 
     def note_refusal(self, connection: Connection, refused: Refusal) -> None:
         """Have a refusal that its sender may not see logged, rarely enough."""
@@ -205,9 +215,9 @@ class HttpServer(web.Server):
             if refused is not None:
                 self.note_refusal(connection, refused)
                 return Reply(wire(refusal_answer(refused)))
-            target = request.raw_path
-            if target[:1] != "/" or "#" in target:
-                return Reply(wire(refusal_answer(_TARGET)), close=True)
+            refused = _faulty(request)
+            if refused is not None:
+                return Reply(wire(refusal_answer(refused)), close=True)
             answer = await self._handle(request)
         except RefusedError as error:
             return Reply(wire(refusal_answer(error.refusal)))
@@ -223,5 +233,31 @@ class HttpServer(web.Server):
         return Reply(answer) if isinstance(answer, Wire) else answer
 
 
-_TARGET: Final = refusal("bad_request", "The request target must be a path that begins with a slash.")
+def _faulty(request: web.BaseRequest) -> Refusal | None:
+    """Return what is wrong with a request that the parser took, although it is none that we take."""
+    target = request.raw_path
+    if target[:1] != "/":
+        return _ASTERISK if target == "*" else _NO_PATH
+    if "#" in target:
+        return _FRAGMENT
+    codings = request.headers.getall(hdrs.TRANSFER_ENCODING, None)
+    if codings is not None and (
+        request.version != HttpVersion11 or len(codings) != 1 or codings[0].strip().lower() != "chunked"
+    ):
+        # RFC 9112 section 6.1: who takes such a body for a plain one may disagree with a proxy about where it ends
+        return _CODING
+    return None
+
+
+_NO_PATH: Final = refusal("bad_request", "The request target must be a path that begins with a slash.")
+_ASTERISK: Final = refusal(
+    "bad_request", "The request target must be a path; * is none, and nothing takes it."
+)
+_FRAGMENT: Final = refusal(
+    "bad_request", "The request target has a fragment; leave out the # and what follows, or write it as %23."
+)
+_CODING: Final = refusal(
+    "bad_request",
+    "The only transfer coding taken is chunked, alone and in HTTP/1.1; send the body so or plain.",
+)
 _FAILED: Final = refusal("internal_error", "Something went wrong here; the log of the sidecar says what.")
