@@ -11,7 +11,7 @@ from sidecar.worker.errors import AwayError, LostError, WorkerError
 from sidecar.worker.task import WAIT, Task
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
     Handler = Callable[[Task], Awaitable[str | None]]
 
@@ -65,7 +65,7 @@ class Worker:
                 raise errors.exceptions[0] from None
             raise
 
-    async def tasks(self) -> AsyncIterator[Task]:
+    async def tasks(self) -> AsyncGenerator[Task, None]:
         """Yield one task after the other; whoever asks for the next has completed the one before.
 
         Work on each in `async with task:`, as `run` does: a task that is over ends the block and not the loop. Leave

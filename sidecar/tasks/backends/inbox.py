@@ -147,7 +147,8 @@ class Inbox:
         deadline = asyncio.get_running_loop().time() + min(wait, self.lease_seconds / 2)
         while not lease.has_news(heard) and await self._until(lease.orders.wait, deadline):
             pass
-        return self._news(lease, heard)
+        async with lease.lock:  # a report that is under way may be the one that ended the task
+            return self._news(lease, heard)
 
     # leases
 
