@@ -6,96 +6,23 @@ import asyncio
 import json
 import socket
 import tracemalloc
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from random import Random
-from typing import TYPE_CHECKING, Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.model import Answer
-from sidecar.web.answers import Wire, wire
-from sidecar.web.body import read_json_body
-from sidecar.web.guards import Guards, Rules
-from sidecar.web.server import HttpLimits, HttpServer, Policy, RefusalLog
+from sidecar.web.server import RefusalLog
 from sidecar.web.sockets import BindError, listen
 from tests.support.rawhttp import exchange, get, read_answer, request_bytes
+from tests.support.site import BIG, BODY_LIMIT, raw, site
 from tests.support.waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from aiohttp import web
-
-BODY_LIMIT = 1000
-BIG = 30_000_000
-
-
-class Site:
-    """A listener with a few paths: `/` says hello, `POST /` echoes, others misbehave."""
-
-    def __init__(self, limits: HttpLimits) -> None:
-        self.policy = Policy(Guards(Rules("listen")), limits, RefusalLog(lines=1000))
-        self.server = HttpServer(self.handle, name="site", policy=self.policy)
-        self.port = 0
-        self.release = asyncio.Event()
-        self.cancelled = 0
-        self.entered = 0
-
-    async def handle(self, request: web.BaseRequest) -> Wire:
-        """Answer."""
-        self.entered += 1
-        path = request.raw_path
-        if path == "/fails":
-            raise KeyError("secret detail")
-        if path == "/waits":
-            try:
-                await self.release.wait()
-            except asyncio.CancelledError:
-                self.cancelled += 1
-                raise
-        if path == "/big":
-            return wire(Answer(200, (), b"x" * BIG))
-        if request.method == "POST":
-            limits = self.policy.limits
-            body = await read_json_body(request, limit=limits.body, within=limits.body_timeout)
-            return wire(Answer(200, (), body))
-        return wire(Answer(200, (("content-type", "text/plain"),), path.encode()))
-
-
-@asynccontextmanager
-async def site(**limits: Any) -> AsyncIterator[Site]:
-    """Run a site."""
-    made = Site(HttpLimits(**{"idle": 20.0, "body": BODY_LIMIT, "body_timeout": 20.0, **limits}))
-    sockets = listen(["127.0.0.1"], 0)
-    made.port = sockets[0].getsockname()[1]
-    await made.server.start(sockets)
-    try:
-        yield made
-    finally:
-        made.release.set()
-        await made.server.drain(budget=3.0)
 
 
 def post(body: bytes = b"{}", *, kind: str = "application/json", **more: str) -> bytes:
     """Make a POST with a JSON body."""
     headers = {"Content-Type": kind, **{k.replace("_", "-"): v for k, v in more.items()}}
     return request_bytes("POST", "/", headers=headers, body=body)
-
-
-async def raw(port: int, data: bytes, *, half_close: bool = False, within: float = 10.0) -> bytes:
-    """Send bytes, and return all that comes until the server ends the connection."""
-    async with asyncio.timeout(within):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        try:
-            writer.write(data)
-            if half_close:
-                writer.write_eof()
-            return await reader.read()
-        finally:
-            writer.close()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
 
 
 async def connections(port: int, count: int) -> list[socket.socket]:
@@ -128,7 +55,11 @@ REFUSED = {
         400,
         "bad_request",
     ),
-    "a coding before chunks": (START + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 400, "bad_request"),
+    "a coding before chunks": (
+        START + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+        400,
+        "bad_request",
+    ),
     "chunks twice": (START + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n", 400, "bad_request"),
     "codings on two lines": (
         START + b"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
