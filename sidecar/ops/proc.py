@@ -27,6 +27,7 @@ class Seen:
     start: int
     state: str = field(compare=False)
     parent: int = field(compare=False)
+    group: int = field(compare=False)
     session: int = field(compare=False)
 
     @property
@@ -42,7 +43,8 @@ def look(pid: int) -> Seen | None:
     except OSError:
         return None
     fields = text[text.rindex(b")") + 2 :].split()
-    return Seen(pid, int(fields[19]), fields[0].decode(), int(fields[1]), int(fields[3]))
+    parent, group, session = map(int, fields[1:4])
+    return Seen(pid, int(fields[19]), fields[0].decode(), parent, group, session)
 
 
 def again(seen: Seen) -> Seen | None:

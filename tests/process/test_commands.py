@@ -118,7 +118,7 @@ def test_a_command_that_ignores_the_stop_is_killed_within_the_budget(capsule: Pa
 
 
 def test_nothing_of_a_killed_sidecar_lives_once_the_next_one_works(capsule: Path, tmp_path: Path) -> None:
-    """kill -9: the orphan is gone before its task runs again, and the acknowledged ones behind it are done."""
+    """Kill -9: the orphan is gone before its task runs again, and the acknowledged ones behind it are done."""
     agent(
         capsule,
         "read text; if [ -e pid ]; then grep -qs '^State:.[^ZX]' /proc/$(cat pid)/status && echo both; echo $text; exit; fi\n"

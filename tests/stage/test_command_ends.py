@@ -325,16 +325,38 @@ async def test_orphans_that_end_are_buried_while_the_task_runs(
 
 
 async def test_children_that_are_not_ours_to_end_are_left_alone(tmp_path: Path) -> None:
-    """A child that something else in this process started is neither ended nor buried."""
-    other = await asyncio.create_subprocess_exec("sh", "-c", "read x; exit 7", stdin=asyncio.subprocess.PIPE)
-    try:
-        async with bench(tmp_path, "true") as b:
-            await b.do()
+    """A child that something else in this process started meanwhile is neither ended nor buried."""
+    async with bench(tmp_path, "echo > up; while [ ! -e go ]; do sleep 0.01; done") as b:
+        task_id = await b.send()
+        await until((tmp_path / "up").exists)
+        other = await asyncio.create_subprocess_exec(
+            "sh", "-c", "read x; exit 7", stdin=asyncio.subprocess.PIPE
+        )
+        try:
+            (tmp_path / "go").touch()
+            await b.ended(task_id)
             await b.gone()
-            assert other.returncode is None
-    finally:
-        await other.communicate(b"\n")
-    assert other.returncode == 7
+            assert alive(other.pid)
+        finally:
+            await other.communicate(b"\n")
+        assert other.returncode == 7
+
+
+async def test_what_was_seen_below_a_process_is_its_own_whatever_it_hides(tmp_path: Path) -> None:
+    """A child that ignores SIGTERM, in a session of its own and without environment, is killed while others run."""
+    program = (
+        "read name; [ $name = other ] && { echo > other; exec sleep 1000; }\n"
+        "exec 3> /dev/null; setsid env -i sh -c \"trap '' TERM; echo \\$\\$ > new; mv new child; while :; do sleep 0.02; done\""
+    )
+    async with bench(tmp_path, program, concurrency=2, grace=0) as b:
+        await b.send("other\n")
+        task_id = await b.send("it\n")
+        await until((tmp_path / "other").exists)
+        await until((tmp_path / "child").exists)
+        pid = await pid_of(tmp_path / "child")
+        await canceled(b, task_id)
+        await until(lambda: len(b.processes) == 1)
+        assert not alive(pid)
 
 
 async def test_what_outlives_sigkill_is_told_until_it_is_gone(

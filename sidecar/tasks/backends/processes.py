@@ -22,7 +22,7 @@ from sidecar.ops import proc
 from sidecar.tasks.backends.process import Process, Start
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
     from pathlib import Path
 
     from sidecar.ops.proc import Seen
@@ -117,12 +117,11 @@ class Processes:
 
     async def _end(self, process: Process) -> None:
         loop = asyncio.get_running_loop()
+        family: set[Seen] = set()
         asked: set[Seen] = set()
         pause, told = SHORTEST, False
-        if not process.exited.is_set():
-            process.signal_group(signal.SIGTERM)
-            process.signal_group(signal.SIGCONT)
-        while living := self._living(process):
+        while living := self._living(process, family):
+            family.update(living)
             left = process.deadline - loop.time()
             if left <= 0:
                 process.signal_group(signal.SIGKILL)
@@ -130,13 +129,15 @@ class Processes:
             elif process.exited.is_set():
                 _send((seen for seen in living if seen not in asked), signal.SIGTERM)
                 asked.update(living)
+            elif not asked:
+                process.signal_group(signal.SIGTERM)
+                process.signal_group(signal.SIGCONT)
+                asked.update(seen for seen in living if seen.group == process.pid)
             if left < -OUTLIVED and not told:
                 told = True
                 _log.warning("process_outlived_sigkill", pid=living[0].pid, task=process.task_id)
                 process.leave(f"process {living[0].pid} outlived SIGKILL")
-            await _until_news(
-                process, max(left, SHORTEST) if not process.exited.is_set() and left > 0 else pause
-            )
+            await _until_news(process, left if left > 0 and not process.exited.is_set() else pause)
             pause = RARELY if told else min(2 * pause, LONGEST)
         if told:
             process.leave(None)
@@ -149,14 +150,12 @@ class Processes:
         if self._by_task.get(process.task_id) is process:
             del self._by_task[process.task_id]
 
-    def _living(self, process: Process) -> list[Seen]:
-        """Return what lives of a process: itself, its descendants, and those of its orphans."""
-        found = [seen for seen in self._orphans() if self._is_of(seen, process)]
+    def _living(self, process: Process, known: Container[Seen]) -> list[Seen]:
+        """Return what lives of a process: itself, its orphans, those `known` to be its among them, and what is below."""
+        found = [seen for seen in self._orphans() if seen in known or self._is_of(seen, process)]
         if not process.exited.is_set() and (seen := proc.look(process.pid)) is not None:
             found.append(seen)
-        if not found:
-            return []
-        return [*found, *proc.descendants([seen.pid for seen in found])]
+        return [*found, *proc.descendants([seen.pid for seen in found])] if found else []
 
     def _orphans(self) -> list[Seen]:
         """Return the living orphans that came to us, and bury those that ended.
