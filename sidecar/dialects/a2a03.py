@@ -26,7 +26,8 @@ SEND: str = "message/send"
 STREAM: str = "message/stream"
 GET: str = "tasks/get"
 CANCEL: str = "tasks/cancel"
-SUBSCRIBE: str = "tasks/resubscribe"
+SUBSCRIBE: str | None = None
+"""`tasks/resubscribe` is not used: the official server of this version keeps each later piece twice once it was."""
 
 _FILE: Final = {"raw": "bytes", "url": "uri"}
 

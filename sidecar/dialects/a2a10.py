@@ -26,7 +26,7 @@ SEND: str = "SendMessage"
 STREAM: str = "SendStreamingMessage"
 GET: str = "GetTask"
 CANCEL: str = "CancelTask"
-SUBSCRIBE: str = "SubscribeToTask"
+SUBSCRIBE: str | None = "SubscribeToTask"
 
 
 def write_message(message: Outgoing) -> Object:

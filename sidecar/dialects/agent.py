@@ -86,7 +86,7 @@ class A2a(Protocol):
     STREAM: str
     GET: str
     CANCEL: str
-    SUBSCRIBE: str
+    SUBSCRIBE: str | None
 
     def write_message(self, message: Outgoing) -> Object:
         """Return a message as the version has it."""

@@ -68,6 +68,11 @@ class Forward:
         """1 while the door is there, else 0."""
         return int(self._door is not None)
 
+    @property
+    def busy(self) -> int:
+        """How many tasks are under way, those counted whose cancel is."""
+        return len(self._couriers)
+
     def start(self, engine: Engine, capsule: Capsule) -> None:
         """Begin to hand on the tasks of an engine. Those that were under way are taken up where they are."""
         self.reconfigure(capsule)

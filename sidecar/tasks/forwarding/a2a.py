@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 LIST: Final = "ListTasks"
 """Only 1.0 has it (A2A 1.0 section 3.1.4)."""
+STRAGGLERS: Final = 0.1
+"""Seconds for which events are still on their way that a look at the task showed already."""
 _WAITING: Final = frozenset({"input-required"})
 
 
@@ -154,18 +156,20 @@ class A2aWay:
         yield batch
         if batch.over:
             return
-        steps = self._subscribe(door, batch.track) if door.streaming else self._poll(door, batch.track)
+        method = _version(door).SUBSCRIBE if door.streaming else None
+        track = batch.track
+        steps = self._poll(door, track) if method is None else self._subscribe(door, track, method)
         async with aclosing(steps):
             async for batch in steps:
                 yield batch
 
-    async def _subscribe(self, door: Door, track: Track) -> AsyncGenerator[Batch]:
-        a2a = _version(door)
+    async def _subscribe(self, door: Door, track: Track, method: str) -> AsyncGenerator[Batch]:
         patience = self._errand.patience
         try:
-            async with self._open(door, a2a.SUBSCRIBE, {"id": track.task}) as stream:
+            async with self._open(door, method, {"id": track.task}) as stream:
                 task = await self._get(door, track)
-                early = [self._of_frame(door, frame) for frame in stream.at_once()]
+                frames = [*stream.at_once(), *(await stream.next(STRAGGLERS) or ())]
+                early = [self._of_frame(door, frame) for frame in frames]
                 batch = await self._take(door, track, [task, *overlap(task, early)])
                 yield batch
                 if batch.over:
@@ -176,11 +180,10 @@ class A2aWay:
                         yield batch
                 return
         except RpcError as error:
-            if error.code not in UNSUPPORTED and error.code != NOT_FOUND:
-                raise refused(door, a2a.SUBSCRIBE, error) from None
-            # An agent that has the task, but not its stream, may work on it, or may have been restarted.
-            lives = error.code in UNSUPPORTED or self._state in _WAITING
-            limit = None if lives else patience.away
+            # It may have ended just now. An agent that has the task, but not its stream, may work on it, or may have
+            # been restarted.
+            lost = error.code == NOT_FOUND and self._state not in _WAITING
+            limit = patience.away if lost else None
         steps = self._poll(door, track, limit)
         async with aclosing(steps):
             async for batch in steps:
@@ -190,7 +193,6 @@ class A2aWay:
         """Look at the task now and again; `limit` is the seconds for which nothing at all may happen."""
         since, before = time.monotonic(), None
         while True:
-            await self._errand.wake.sleep(self._errand.patience.poll)
             task = await self._get(door, track)
             batch = await self._take(door, replace(track, whole=False), [task])
             yield batch
@@ -201,6 +203,7 @@ class A2aWay:
                 since, before = time.monotonic(), task
             elif limit is not None and time.monotonic() - since > limit:
                 raise WrongError(f"{door.where} has the task, but has not worked on it for {limit:g} s")
+            await self._errand.wake.sleep(self._errand.patience.poll)
 
     # streams
 

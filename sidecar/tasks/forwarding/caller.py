@@ -50,7 +50,7 @@ class Patience:
     away: float = 60.0
     first: float = 0.25
     longest: float = 10.0
-    poll: float = 2.0
+    poll: float = 1.0
     probe: float = 15.0
 
 
@@ -112,7 +112,7 @@ class Stream:
     def at_once(self) -> list[Frame]:
         """Return the frames that are here already. Raises WrongError for what is no such stream."""
         content = self._response.content
-        return self._read(content.read_nowait()) if content.total_bytes and not content.at_eof() else []
+        return self._read(content.read_nowait()) if content.exception() is None else []
 
     def _read(self, chunk: bytes) -> list[Frame]:
         try:

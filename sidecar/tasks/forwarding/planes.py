@@ -167,10 +167,9 @@ async def _passed_on(response: aiohttp.ClientResponse) -> Answer | Streamed:
     """Return an answer of the door's as one of ours; what has no length, and every refusal, is read whole."""
     length = response.content_length
     try:
-        if response.status not in _PASSED or hdrs.CONTENT_ENCODING in response.headers:
-            raise RefusedError(_AWAY)
-        if response.status != HTTPStatus.OK or length is None:
-            return Answer(response.status, _headers(response), await _whole(response))
+        usable = response.status in _PASSED and hdrs.CONTENT_ENCODING not in response.headers
+        if not usable or response.status != HTTPStatus.OK or length is None:
+            return Answer(response.status, _headers(response), await _whole(response, usable=usable))
     except (TimeoutError, aiohttp.ClientError, OSError):
         response.close()
         raise RefusedError(_AWAY) from None
@@ -180,8 +179,10 @@ async def _passed_on(response: aiohttp.ClientResponse) -> Answer | Streamed:
     return Streamed(response.status, _headers(response), PassedBody(response, length))
 
 
-async def _whole(response: aiohttp.ClientResponse) -> bytes:
-    """Read a body to its end, and close it. Raises RefusedError where it is too long."""
+async def _whole(response: aiohttp.ClientResponse, *, usable: bool) -> bytes:
+    """Read a body to its end, and close it. Raises RefusedError where it is too long, or of no use."""
+    if not usable:
+        raise RefusedError(_AWAY)
     body = bytearray()
     async with asyncio.timeout(STALL):
         while chunk := await response.content.readany():

@@ -1,0 +1,101 @@
+"""An A2A 1.0 agent made with the official SDK, which does what a message says. Prints its port; an argument sets it.
+
+Runs in an environment of its own (tests/support/agents.py makes it).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+
+import uvicorn
+from a2a.helpers.proto_helpers import (
+    new_data_part,
+    new_task_from_user_message,
+    new_text_message,
+    new_text_part,
+)
+from a2a.server.agent_execution import AgentExecutor
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
+from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
+from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill
+from starlette.applications import Starlette
+
+
+class Obedient(AgentExecutor):
+    """Does what the message says."""
+
+    async def execute(self, context, event_queue) -> None:
+        """Chunks, questions, messages, artifacts, failures, and waiting for ever."""
+        words = context.get_user_input().split()
+        if words[0] == "message":
+            await event_queue.enqueue_event(new_text_message("just so", context_id=context.context_id))
+            return
+        task = context.current_task
+        answered = task is not None
+        if task is None:
+            task = new_task_from_user_message(context.message)
+            await event_queue.enqueue_event(task)
+        updater = TaskUpdater(event_queue, task.id, task.context_id)
+        if answered:
+            await updater.add_artifact([new_text_part(f"you said {' '.join(words)}")], name="response")
+            await updater.complete()
+            return
+        await updater.start_work(new_text_message("at it"))
+        if words[0] == "chunks":
+            for number in range(int(words[1])):
+                await updater.add_artifact(
+                    [new_text_part(f"{number} ")], artifact_id="r", name="response", append=number > 0
+                )
+                if "slowly" in words:
+                    await asyncio.sleep(0.001)
+            await updater.complete()
+        elif words[0] == "ask":
+            await updater.requires_input(new_text_message("who?"))
+        elif words[0] == "make":
+            await updater.add_artifact([new_data_part({"a": 1})], name="report")
+            await updater.complete(new_text_message("made it"))
+        elif words[0] == "fail":
+            await updater.failed(new_text_message("no luck"))
+        else:
+            await asyncio.sleep(3600)
+
+    async def cancel(self, context, event_queue) -> None:
+        """Cancel."""
+        await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
+
+
+def main() -> None:
+    """Serve on a port of loopback until killed."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", int(sys.argv[1])))
+    listener.listen(128)
+    port = listener.getsockname()[1]
+    card = AgentCard(
+        name="obedient",
+        version="1.0.0",
+        description="Does what it is told",
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        capabilities=AgentCapabilities(streaming="plain" not in sys.argv),
+        supported_interfaces=[
+            AgentInterface(
+                url=f"http://127.0.0.1:{port}/rpc", protocol_binding="JSONRPC", protocol_version="1.0"
+            )
+        ],
+        skills=[AgentSkill(id="task", name="task", description="Takes a task", tags=["task"])],
+    )
+    handler = DefaultRequestHandler(
+        agent_executor=Obedient(), task_store=InMemoryTaskStore(), agent_card=card
+    )
+    routes = [*create_agent_card_routes(card), *create_jsonrpc_routes(handler, rpc_url="/rpc")]
+    print(port, flush=True)
+    config = uvicorn.Config(Starlette(routes=routes), log_level="error", access_log=False)
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""Real A2A agents: the official SDK's servers, each version in an environment of its own that is made at first need."""
+
+from __future__ import annotations
+
+import fcntl
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PROJECT = Path(__file__).parents[2]
+ENVIRONMENTS = PROJECT / "build" / "venvs"
+PACKAGES = {
+    "0.3": ("a2a-sdk[http-server]==0.3.26", "uvicorn"),
+    "1.0": ("a2a-sdk[http-server]==1.3.0", "uvicorn"),
+}
+SCRIPTS = {version: PROJECT / "tests" / "clients" / "agents" / f"agent_{version.replace('.', '')}.py" for version in PACKAGES}
+
+
+def environment(version: str) -> Path:
+    """Return the interpreter of a version's environment, which is made where it is not there yet."""
+    place = ENVIRONMENTS / f"a2a-{version}"
+    ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
+    made = place / ".installed"
+    python = place / "bin" / "python"
+    with (ENVIRONMENTS / f"a2a-{version}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        wanted = "\n".join(PACKAGES[version])
+        if not made.exists() or made.read_text() != wanted:
+            subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
+            pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+            subprocess.run([*pip, *PACKAGES[version]], check=True)
+            made.write_text(wanted)
+    return python
+
+
+@dataclass
+class Agent:
+    """A running agent."""
+
+    version: str
+    options: tuple[str, ...]
+    port: int = 0
+    process: subprocess.Popen[str] | None = None
+
+    @property
+    def url(self) -> str:
+        """Where its card is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Run it: on a free port at first, later on the same one."""
+        command = [str(environment(self.version)), str(SCRIPTS[self.version]), str(self.port), *self.options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.port = int(self.process.stdout.readline())
+
+    def kill(self) -> None:
+        """End it at once, with all that it knows."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(10)
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+            self.process = None
+
+
+@contextmanager
+def agent(version: str, *options: str) -> Iterator[Agent]:
+    """Run an agent of a version until the end of the block; `plain` has it not stream."""
+    running = Agent(version, options)
+    running.start()
+    try:
+        yield running
+    finally:
+        running.kill()
