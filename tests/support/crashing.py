@@ -1,0 +1,317 @@
+"""Rounds of a spawned sidecar that is killed under load, started again, and held against a model.
+
+`python -m tests.support.crashing ROUNDS [SEED]` does so by hand. Rounds come in lives of 25 on one state directory; at
+the end of a life everything is finished, the sidecar is stopped, and its file is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import aiohttp
+
+from sidecar.ops import proc
+from sidecar.tasks.backends.command import INTERRUPTED
+from tests.support.crash_load import SENDERS, Load, toil, until_gone
+from tests.support.crash_model import COMMAND, INBOX, Known, check_file
+from tests.support.launcher import POINTS, SIGNALS
+from tests.support.spawned import Spawned, environment, write_capsule
+from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).parents[2]
+LIFE: Final = 25
+ANYWHERE, EARLY = "anywhere", "early"
+KINDS: Final = (*POINTS, ANYWHERE, "within", "soon", EARLY)
+"""How rounds end, in turn: at a point of a commit, at any moment, or at a commit of the start."""
+
+AGENT: Final = """#!/bin/sh
+read -r line
+case "$line" in
+  *long) trap "" TERM; setsid sleep 60 & sleep 60 ;;
+  *slow) sleep 0.2 ;;
+esac
+echo "done: $line"
+"""
+CONFIG: Final = """
+roots: [{{path: {root}}}]
+tasks: {{concurrency: 6}}
+limits: {{stop_grace: 200ms}}
+command: {{argv: [{agent}]}}
+capsules:
+  command: {{backend: command, path: {root}/command}}
+"""
+
+
+class Life:
+    """One state directory, and all that is known of it."""
+
+    def __init__(self, directory: Path, rng: random.Random) -> None:
+        self.state = directory / "state"
+        self.rng = rng
+        self.known = {name: Known(name) for name in (COMMAND, INBOX)}
+        self.texts = itertools.count(1)
+        self.kills: Counter[str] = Counter()
+        self.reruns = False
+        self.root = directory / "capsules"
+        for name in self.known:
+            write_capsule(self.root / name, more="  shell_grace_secs: 0\n")
+        agent = directory / "agent.sh"
+        agent.write_text(AGENT)
+        agent.chmod(0o755)
+        self.config = directory / "config.yaml"
+        self.config.write_text(CONFIG.format(root=self.root, agent=json.dumps(str(agent))))
+
+    def start(self) -> Spawned:
+        """Start the sidecar, whose standard input is a leash."""
+        self.reruns = self.rng.random() < 0.5
+        arguments = ["run", "--state", str(self.state), "--config", str(self.config)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.support.launcher", *arguments],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(
+                SIDECAR_DESK__PORT="0",
+                SIDECAR_LOG__FORMAT="json",
+                SIDECAR_TASKS__ON_RESTART="rerun" if self.reruns else "fail",
+            ),
+        )
+        spawned = Spawned(process, self.state)
+        spawned.follow()
+        return spawned
+
+    async def round(self, kind: str) -> None:
+        """Start, check, put load on, kill."""
+        spawned = self.start()
+        try:
+            if kind == EARLY:
+                self.arm(spawned, self.rng.choice(POINTS), self.rng.randrange(1, 4))
+                await asyncio.to_thread(self.wait_for_start, spawned)
+            else:
+                async with Beside(self, spawned) as beside:
+                    await beside.check()
+                    if kind == ANYWHERE:
+                        beside.work()
+                        await asyncio.sleep(self.rng.uniform(0, 0.5))  # the moment is the point of it
+                        spawned.signal(signal.SIGKILL)
+                    else:
+                        self.arm(spawned, kind, self.rng.randrange(1, 120))
+                        beside.work()
+                    await beside.over()
+            self.kills[kind] += 1
+        finally:
+            self.end(spawned)
+        assert -spawned.process.returncode in SIGNALS, "\n".join(spawned.raw)
+        assert not [line for line in spawned.raw if "Traceback" in line], "\n".join(spawned.raw)
+
+    async def finish(self) -> dict[str, Counter[str]]:
+        """Have every task end, see the whole log, stop, and hold the file against what is known."""
+        spawned = self.start()
+        try:
+            async with Beside(self, spawned) as beside:
+                await beside.check()
+                await beside.drain()
+                for known in self.known.values():
+                    known.base = 0
+                    await beside.load.catch_up(known)
+                await beside.check()
+            status = await asyncio.to_thread(spawned.stop)
+        finally:
+            self.end(spawned)
+        assert status == 0, "\n".join(spawned.raw)
+        assert not list(self.marked())
+        return {name: check_file(self.state / "sidecar.db", known) for name, known in self.known.items()}
+
+    def arm(self, spawned: Spawned, point: str, count: int) -> None:
+        """Say at which commit it ends; the delay is short or long, as commits are."""
+        delay = int(10 ** self.rng.uniform(0.5, 3.7))
+        assert spawned.process.stdin is not None
+        spawned.process.stdin.write(f"{point} {count} {delay}\n".encode())
+        spawned.process.stdin.flush()
+
+    def wait_for_start(self, spawned: Spawned) -> None:
+        """Wait for an end that comes with a commit of the start; a start that commits too little is killed."""
+        with suppress(AssertionError):
+            spawned.event("ready")
+        with suppress(subprocess.TimeoutExpired):
+            spawned.wait(within=0.2)
+
+    def end(self, spawned: Spawned) -> None:
+        """Be sure that it is gone."""
+        if spawned.process.poll() is None:
+            spawned.process.kill()
+        spawned.wait()
+        if spawned.process.stdin is not None:
+            spawned.process.stdin.close()
+
+    def marked(self) -> Iterator[int]:
+        """Yield the living processes that were started for a task of this life, and their descendants."""
+        for pid in proc.everybody():
+            directory = proc.began_with(pid, "SIDECAR_CAPSULE_DIR")
+            if directory and directory.startswith(f"{self.root}/"):
+                seen = proc.look(pid)
+                if seen is not None and seen.lives:
+                    yield pid
+
+    def strays(self, spawned: Spawned) -> list[int]:
+        """Return the processes of tasks that are not below this sidecar: an earlier one left them."""
+        return [pid for pid in self.marked() if spawned.process.pid not in ancestors(pid)]
+
+
+class Beside:
+    """What goes on beside one sidecar that is up: a client, its streams, a worker."""
+
+    def __init__(self, life: Life, spawned: Spawned) -> None:
+        self.life = life
+        self.spawned = spawned
+        self._stack = AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Beside:
+        """Wait until it is ready, on the ports and with the sessions of before."""
+        spawned, life = self.spawned, self.life
+        await asyncio.to_thread(spawned.event, "ready")
+        http = await self._stack.enter_async_context(
+            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=20))
+        )
+        rows = (await asyncio.to_thread(spawned.capsules)).values()
+        for row in rows:
+            known = life.known[row["id"]]
+            assert row["state"] == "serving", row
+            assert (known.port or row["port"], known.session_id or row["session_id"]) == (
+                row["port"],
+                row["session_id"],
+            )
+            known.port, known.session_id = row["port"], row["session_id"]
+        self.load = Load(http, life.known, life.rng, life.texts)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._stack.aclose()
+        for task in self._tasks:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+
+    async def check(self) -> None:
+        """Hold what this sidecar shows against what is known of those before it."""
+        for known in self.life.known.values():
+            await self.load.catch_up(known)
+            await self.load.settle(known)
+        command = self.life.known[COMMAND]
+        ran = [task_id for task_id in command.started if task_id not in command.settled]
+
+        async def failed() -> bool:
+            await self.load.settle(command)
+            return all(task_id in command.settled for task_id in ran)
+
+        await until(lambda: not self.life.strays(self.spawned), what="no process of an earlier sidecar")
+        if not self.life.reruns:
+            await until(failed, what=f"the failure of {ran}")
+        for task_id in ran:
+            status = command.settled.get(task_id, {}).get("status", {})
+            if status.get("state") == "failed":
+                assert not self.life.reruns
+                assert status["message"]["parts"] == [{"text": INTERRUPTED}]
+
+    def work(self) -> None:
+        """Begin to put load on."""
+        for known in self.life.known.values():
+            self._begin(self.load.watch(known, known.base))
+            self._begin(self.load.watch(known, self.life.rng.randrange(known.base + 1)))
+            for _ in range(SENDERS):
+                self._begin(self.load.send(known))
+        self._tasks.append(asyncio.create_task(toil(self.life.state), name="worker"))
+
+    def _begin(self, work: object) -> None:
+        self._tasks.append(asyncio.create_task(until_gone(work), name="load"))  # type: ignore[arg-type]  # a coroutine
+
+    async def over(self) -> None:
+        """Wait for the end of the sidecar; kill it when it takes too long to reach its last commit."""
+        ended = asyncio.create_task(asyncio.to_thread(self.spawned.process.wait), name="wait")
+        await asyncio.wait({ended}, timeout=5)
+        if not ended.done():
+            self.spawned.signal(signal.SIGKILL)
+        await ended
+        work = [task for task in self._tasks if task.get_name() == "load"]
+        await asyncio.wait(work, timeout=10)
+        assert all(task.done() for task in work)
+
+    async def drain(self) -> None:
+        """Work on everything that is left; answer what asks, cancel what takes too long."""
+        worker = asyncio.create_task(toil(self.life.state), name="worker")
+        self._tasks.append(worker)
+        await until(self._drained, within=30, what="the end of all tasks")
+
+    async def _drained(self) -> bool:
+        rows = await asyncio.to_thread(self.spawned.capsules)
+        inbox = self.life.known[INBOX]
+        if rows[INBOX]["tasks"].get("input-required"):
+            text = f"{next(self.life.texts)} answer"
+            message = {"messageId": text, "role": "user", "parts": [{"text": text}]}
+            result = await self.load.call(inbox, "message/send", {"message": message})
+            if result["status"]["state"] == "working":
+                inbox.answered[text] = result["id"]
+            else:
+                inbox.submitted[result["id"]] = text
+        command = self.life.known[COMMAND]
+        for task_id, text in command.submitted.items():
+            if text.endswith("long") and task_id not in command.settled and task_id not in command.canceled:
+                self.load.note_canceled(command, await self.load.call(command, "tasks/cancel", {"id": task_id}))
+        return not any(any(row["tasks"].values()) for row in rows.values())
+
+
+def ancestors(pid: int) -> set[int]:
+    """Return the pids above a process."""
+    line: set[int] = set()
+    while (seen := proc.look(pid)) is not None and seen.parent > 0 and seen.parent not in line:
+        pid = seen.parent
+        line.add(pid)
+    return line
+
+
+async def life(directory: Path, rounds: int, seed: int) -> tuple[Counter[str], dict[str, Counter[str]]]:
+    """Live through so many rounds; return how the sidecars ended, and how the tasks of each capsule did."""
+    logging.getLogger("sidecar.worker").setLevel(logging.CRITICAL)
+    of = Life(directory, random.Random(seed))
+    for number in range(rounds):
+        await of.round(KINDS[number % len(KINDS)])
+    return of.kills, await of.finish()
+
+
+def main(rounds: int, seed: int) -> None:
+    """Do rounds by hand and print what came of them."""
+    kills: Counter[str] = Counter()
+    while rounds > 0:
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory() as directory:
+            killed, ended = asyncio.run(life(Path(directory), min(rounds, LIFE), seed))
+        kills += killed
+        os.write(1, f"seed {seed}, {time.monotonic() - begun:.0f} s: {dict(killed)} {ended}\n".encode())
+        rounds -= LIFE
+        seed += 1
+    os.write(1, f"{kills.total()} kills: {dict(kills)}: nothing lost, nothing twice\n".encode())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else random.randrange(1 << 30))
