@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from sidecar.worker import Worker
 from tests.support.crash_model import INBOX, Known, Place
 
 if TYPE_CHECKING:
+    import itertools
     import random
     from collections.abc import Coroutine
     from pathlib import Path
@@ -29,7 +29,11 @@ class Load:
     """Everything that goes on from outside while one sidecar lives. `http` is closed by its owner."""
 
     def __init__(
-        self, http: aiohttp.ClientSession, known: dict[str, Known], rng: random.Random, texts: itertools.count[int]
+        self,
+        http: aiohttp.ClientSession,
+        known: dict[str, Known],
+        rng: random.Random,
+        texts: itertools.count[int],
     ) -> None:
         self.http = http
         self.known = known

@@ -123,9 +123,7 @@ def check_file(path: Path, known: Known) -> Counter[str]:
         for task_id, message in file.execute("SELECT task_id, message FROM inputs ORDER BY task_id, seq"):
             inputs.setdefault(task_id, []).append(text_of(message))
         rows = {
-            task_id: Row(
-                state, status, reply or "", text_of(request), tuple(inputs.get(task_id, ())), turn
-            )
+            task_id: Row(state, status, reply or "", text_of(request), tuple(inputs.get(task_id, ())), turn)
             for task_id, state, status, reply, request, turn in file.execute(
                 "SELECT id, state, status, output, request, turn FROM tasks WHERE session_id = ?", of_session
             )
@@ -163,12 +161,14 @@ def check_rows(rows: dict[str, Row], known: Known) -> None:
             assert row.reply == f"done: {row.text}\n", row
 
 
-def check_events(events: list[tuple[int, int | None, str, str, str]], rows: dict[str, Row], known: Known) -> None:
+def check_events(
+    events: list[tuple[int, int | None, str, str, str]], rows: dict[str, Row], known: Known
+) -> None:
     """Numbers are dense in both counts, nothing follows an end, every task has one."""
     assert [seq for seq, *_ in events] == list(range(1, len(events) + 1))
     numbered = [frame for _, frame, *_ in events if frame is not None]
     assert numbered == list(range(1, len(numbered) + 1))
-    assert list(sorted(known.frames)) == numbered
+    assert sorted(known.frames) == numbered
     over: dict[str, str] = {}
     for _, _, task_id, kind, text in events:
         assert task_id not in over, task_id

@@ -20,7 +20,7 @@ import time
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import aiohttp
 
@@ -33,7 +33,7 @@ from tests.support.spawned import Spawned, environment, write_capsule
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Coroutine, Iterator
 
 ROOT: Final = Path(__file__).parents[2]
 LIFE: Final = 25
@@ -112,7 +112,7 @@ class Life:
                         await asyncio.sleep(self.rng.uniform(0, 0.5))  # the moment is the point of it
                         spawned.signal(signal.SIGKILL)
                     else:
-                        self.arm(spawned, kind, self.rng.randrange(1, 120))
+                        self.arm(spawned, kind, self.rng.randrange(1, 80))
                         beside.work()
                     await beside.over()
             self.kills[kind] += 1
@@ -184,12 +184,14 @@ class Beside:
         self._stack = AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def __aenter__(self) -> Beside:
+    async def __aenter__(self) -> Self:
         """Wait until it is ready, on the ports and with the sessions of before."""
         spawned, life = self.spawned, self.life
         await asyncio.to_thread(spawned.event, "ready")
         http = await self._stack.enter_async_context(
-            aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=20))
+            aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=20)
+            )
         )
         rows = (await asyncio.to_thread(spawned.capsules)).values()
         for row in rows:
@@ -243,8 +245,8 @@ class Beside:
                 self._begin(self.load.send(known))
         self._tasks.append(asyncio.create_task(toil(self.life.state), name="worker"))
 
-    def _begin(self, work: object) -> None:
-        self._tasks.append(asyncio.create_task(until_gone(work), name="load"))  # type: ignore[arg-type]  # a coroutine
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(until_gone(work), name="load"))
 
     async def over(self) -> None:
         """Wait for the end of the sidecar; kill it when it takes too long to reach its last commit."""
@@ -277,7 +279,9 @@ class Beside:
         command = self.life.known[COMMAND]
         for task_id, text in command.submitted.items():
             if text.endswith("long") and task_id not in command.settled and task_id not in command.canceled:
-                self.load.note_canceled(command, await self.load.call(command, "tasks/cancel", {"id": task_id}))
+                self.load.note_canceled(
+                    command, await self.load.call(command, "tasks/cancel", {"id": task_id})
+                )
         return not any(any(row["tasks"].values()) for row in rows.values())
 
 
