@@ -97,13 +97,16 @@ class Orders:
 class Hands:
     """Which of the tasks that started are in whose hands, in memory alone: after a restart, in nobody's.
 
-    `bell` rings when there may be something to claim.
+    `bell` rings when there may be something to claim; until `rest_until` (monotonic seconds) nothing is handed out.
+    `residue` is what still runs of tasks that are over, in words.
     """
 
-    __slots__ = ("_given_back", "_held", "bell")
+    __slots__ = ("_given_back", "_held", "bell", "residue", "rest_until")
 
     def __init__(self) -> None:
         self.bell = Bell()
+        self.rest_until = 0.0
+        self.residue: dict[str, str] = {}
         self._held: dict[str, Orders] = {}
         self._given_back: dict[str, bool] = {}
 

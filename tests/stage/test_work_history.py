@@ -265,7 +265,8 @@ class Work(RuleBasedStateMachine):
         """Set a limit that was over long ago, and take it back."""
         self.s.engine.reconfigure(replace(self.limits, input_timeout=0.0))
         await until(lambda: not self.s.engine.counts().get("input-required"))
-        await self.s.engine.get()
+        for task_id in self.waiting:
+            await self.s.engine.get(task_id)
         self.s.engine.reconfigure(self.limits)
 
     @rule(pick=PICKS)

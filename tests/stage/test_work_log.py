@@ -12,7 +12,7 @@ import pytest
 from sidecar import store as store_module
 from sidecar.errors import StoreError
 from sidecar.events import TaskState
-from sidecar.tasks import engine as engine_module
+from sidecar.tasks import work as work_module
 from sidecar.tasks.said import Completed, InputRequired, Text, Turn
 from sidecar.tasks.trim import REPLAYED
 from tests.support.sessions import MESSAGE, SESSION, capsule, frames_of, session
@@ -111,7 +111,7 @@ async def test_a_locked_file_refuses_reports_which_may_be_repeated(
 ) -> None:
     """Nothing of a refused report is taken; when the lock ends, work goes on by itself."""
     monkeypatch.setattr(store_module, "BUSY_TIMEOUT", 0.02)
-    monkeypatch.setattr(engine_module, "RETRY", 0.05)
+    monkeypatch.setattr(work_module, "RETRY", 0.05)
     async with session(tmp_path, capsule(queue_depth=9)) as s:
         first, second = await s.send(), await s.send()
         working = await work(s.engine)
