@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
@@ -130,6 +131,26 @@ def test_a_worker_that_is_stopped_loses_its_task_to_another(tmp_path: Path) -> N
             assert sidecar.event("worker_lost")["attempt"] == 1
             first.send_signal(signal.SIGCONT)
             assert "first in attempt 1" in json.dumps(finished(sidecar, send(sidecar, "more")))
+
+
+def test_a_sidecar_that_stood_still_takes_no_task_from_its_workers(tmp_path: Path) -> None:
+    """A machine that slept for longer than a lease is no worker that is lost."""
+    write_capsule(tmp_path / "root" / "hello")
+    (tmp_path / "worker.py").write_text(WORKER)
+    go = tmp_path / "go"
+    env = {"SIDECAR_INBOX__LEASE": "1s"}
+    with running(["--root", str(tmp_path / "root")], state=tmp_path / "state", env=env) as sidecar:
+        until_served(sidecar)
+        with worker(str(tmp_path / "worker.py"), str(go), "one", state=sidecar.state):
+            task_id = send(sidecar, "work")
+            until_sync((tmp_path / "go.begun").exists)
+            sidecar.signal(signal.SIGSTOP)
+            slept = time.monotonic() + 2.5
+            until_sync(lambda: time.monotonic() > slept)
+            sidecar.signal(signal.SIGCONT)
+            go.touch()
+            assert "one in attempt 1" in json.dumps(finished(sidecar, task_id))
+        assert not sidecar.events("worker_lost")
 
 
 def test_a_sidecar_stops_at_once_though_workers_wait(tmp_path: Path) -> None:

@@ -121,6 +121,20 @@ async def test_a_worker_that_leaves_while_it_waits_takes_no_task_along(tmp_path:
         assert (hold.id, hold.document["attempt"]) == (task_id, 1)
 
 
+async def test_a_worker_that_leaves_while_it_is_handed_a_task_gives_it_back(tmp_path: Path) -> None:
+    """The next one gets it at once, and it is no other attempt."""
+    async with workplace(tmp_path) as place:
+        task_id = await place.send()
+        gate = await place.hold_writer()
+        taking = asyncio.ensure_future(place.take())
+        await until(lambda: place.engine.counts() == {"working": 1})
+        taking.cancel()
+        await until(lambda: place.inbox.workers == 0)
+        gate.open()
+        hold = await place.take()
+        assert (hold.id, hold.document["attempt"]) == (task_id, 1)
+
+
 # what workers say
 
 
@@ -301,7 +315,7 @@ async def test_input_reaches_the_worker_that_asked(tmp_path: Path) -> None:
 
 
 async def test_a_lease_that_runs_out_hands_the_task_to_another_worker(tmp_path: Path) -> None:
-    """As the next attempt, in a new turn, and the first worker is told that it lost it, also while it waits."""
+    """As the next attempt, in a new turn, and the first worker is told that it lost it."""
     async with workplace(tmp_path, served(lease=0.2)) as place:
         await place.send()
         slow = await place.take()

@@ -28,6 +28,8 @@ LINGERS: Final = 2.0
 """Seconds for which a worker with a name counts as attached between two requests."""
 RETRY: Final = 1.0
 """Seconds after which a task whose worker is lost is failed again, where the database refused it."""
+TICK: Final = 0.05
+"""Seconds between two looks at the leases, at least."""
 STALL: Final = 1.0
 """Seconds by which the sidecar itself may be late before it gives workers so long to be heard."""
 
@@ -51,7 +53,9 @@ class Inbox:
         self._seen: dict[str, float] = {}
         self._scopes: set[asyncio.Timeout] = set()
         self._reports: set[asyncio.Task[News]] = set()
-        self._bell = Bell()
+        self._done = Bell()
+        self._earlier = Bell()
+        self._looks_at = 0.0
         self._beginning: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._closing = False
@@ -93,7 +97,7 @@ class Inbox:
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 while self._polls or self._reports:
-                    await self._bell.wait()
+                    await self._done.wait()
         for report in tuple(self._reports):
             report.cancel()
             await asyncio.wait((report,))
@@ -117,7 +121,7 @@ class Inbox:
                     orders = self._engine.orders(claim.task.id)
                     lease = Lease(claim, orders, worker=name, deadline=self._deadline())
                     self._leases[claim.task.id] = lease
-                    self._mind()
+                    self._mind(lease)
                     return lease
                 if not await self._until(self._engine.claimable, deadline):
                     return None
@@ -169,7 +173,7 @@ class Inbox:
 
     def _reported(self, report: asyncio.Task[News]) -> None:
         self._reports.discard(report)
-        self._bell.ring()
+        self._done.ring()
         if not report.cancelled():
             report.exception()  # its caller may have left
 
@@ -189,13 +193,13 @@ class Inbox:
 
     def _renew(self, lease: Lease) -> None:
         if lease.live:
-            before, lease.deadline = lease.deadline, self._deadline()
-            if lease.deadline < before:
-                self._bell.ring()
+            lease.deadline = self._deadline()
+            self._mind(lease)
 
-    def _mind(self) -> None:
+    def _mind(self, lease: Lease) -> None:
         """Watch the deadlines, in a task that lives only while there are leases."""
-        self._bell.ring()
+        if lease.deadline < self._looks_at:
+            self._earlier.ring()
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._mind_leases(), name=f"leases of {self._capsule.id}")
 
@@ -204,8 +208,9 @@ class Inbox:
         while self._leases:
             due = min(lease.deadline for lease in self._leases.values())
             if due > clock():
-                await self._bell.wait(due - clock())
-                if clock() - due > STALL:
+                self._looks_at = max(due, clock() + TICK)
+                await self._earlier.wait(self._looks_at - clock())
+                if clock() - self._looks_at > STALL:
                     # the sidecar stood still, not the workers: what they sent meanwhile is yet to be read
                     for lease in self._leases.values():
                         lease.deadline = max(lease.deadline, clock() + STALL)
@@ -278,7 +283,7 @@ class Inbox:
             self._polls.remove(name)
             if worker is not None:
                 self._seen[name] = asyncio.get_running_loop().time()
-            self._bell.ring()
+            self._done.ring()
 
 
 _LOST: Final = refusal("lease_lost", "The task is no longer yours: leave it, and ask for the next one.")
