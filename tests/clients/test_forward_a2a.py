@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,8 @@ from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.support.forwarding import Forwarding
 
 VERSIONS = pytest.mark.parametrize("version", ["0.3", "1.0"])
 
@@ -60,25 +63,33 @@ async def test_input_and_a_cancel_reach_the_agent(tmp_path: Path, version: str) 
             assert (await here.over(task_id)).output == "you said Ada"
 
             task_id = await here.send("wait")
-            await until(lambda: at_it(here, task_id))
+            await until(partial(at_it, here, task_id))
             await here.engine.cancel(task_id)
             await until(lambda: not here.backend.busy)
             assert here.engine.residue(task_id) == ()
 
 
-async def at_it(here: object, task_id: str) -> bool:
+async def at_it(here: Forwarding, task_id: str) -> bool:
     """Whether the agent has said that it is at a task."""
-    return ("working", "at it") in await here.told(task_id)  # type: ignore[attr-defined]
+    return ("working", "at it") in await here.told(task_id)
 
 
-@VERSIONS
-async def test_ten_thousand_chunks_arrive_whole(tmp_path: Path, version: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "count"),
+    [
+        ("0.3", 10_000),
+        ("1.0", 2_000),
+        # the official server of this version copies the whole task at each chunk: it takes a minute for these
+        pytest.param("1.0", 10_000, marks=pytest.mark.machine),
+    ],
+)
+async def test_ten_thousand_chunks_arrive_whole(tmp_path: Path, version: str, count: int) -> None:
     """Nothing is lost, doubled or reordered."""
     with agent(version) as there:
         async with forwarding(tmp_path, forwarded(there.url)) as here:
-            task = await here.over(await here.send("chunks 10000"), within=120.0)
-            assert task.output == counted(10_000)
-            assert await here.text(task.id) == counted(10_000)
+            task = await here.over(await here.send(f"chunks {count}"), within=200.0)
+            assert task.output == counted(count)
+            assert await here.text(task.id) == counted(count)
 
 
 @VERSIONS

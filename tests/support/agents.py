@@ -19,7 +19,10 @@ PACKAGES = {
     "0.3": ("a2a-sdk[http-server]==0.3.26", "uvicorn"),
     "1.0": ("a2a-sdk[http-server]==1.3.0", "uvicorn"),
 }
-SCRIPTS = {version: PROJECT / "tests" / "clients" / "agents" / f"agent_{version.replace('.', '')}.py" for version in PACKAGES}
+SCRIPTS = {
+    version: PROJECT / "tests" / "clients" / "agents" / f"agent_{version.replace('.', '')}.py"
+    for version in PACKAGES
+}
 
 
 def environment(version: str) -> Path:

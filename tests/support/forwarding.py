@@ -88,9 +88,7 @@ class Forwarding:
     async def text(self, task_id: str) -> str:
         """Return the pieces of text that were streamed, put together."""
         events = await all_events(self.store, task_id)
-        return "".join(
-            e.data["text"] for e in events if e.kind is EventKind.TEXT and not e.data["final"]
-        )
+        return "".join(e.data["text"] for e in events if e.kind is EventKind.TEXT and not e.data["final"])
 
 
 def short(event: Event) -> tuple[str, Any]:
@@ -125,7 +123,9 @@ async def all_events(store: Store, task_id: str) -> list[Event]:
     ]
 
 
-def forwarded(url: str | None, *, token: str | None = None, planes: str = "workspace", **more: Any) -> Capsule:
+def forwarded(
+    url: str | None, *, token: str | None = None, planes: str = "workspace", **more: Any
+) -> Capsule:
     """Return a capsule whose tasks go to a URL, None to discover it."""
     forward = ForwardSettings(
         url=url, discover=url is None, token=None if token is None else Secret(token), planes=planes

@@ -19,7 +19,6 @@ KEPT = 512
 TERMINAL = ("completed", "failed", "rejected", "canceled")
 
 
-
 @dataclass
 class Work:
     """A task of the door, as its script sees it."""
@@ -145,9 +144,9 @@ class ScriptedDoor:
 
     # life
 
-    async def start(self, group: asyncio.TaskGroup) -> None:
-        """Listen: on a free port at first, later on the same one."""
-        self._group = group
+    async def start(self, group: asyncio.TaskGroup | None = None) -> None:
+        """Listen: on a free port at first, later on the same one. `group` owns what runs here, from the first start."""
+        self._group = group or self._group
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, reuse_address=True)
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -231,9 +230,7 @@ class ScriptedDoor:
             call.params["__id"] = body["id"]
         return call
 
-    async def _answer(
-        self, call: Call, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _answer(self, call: Call, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if call.method == "GET":
             if call.target == "/.well-known/agent-card.json":
                 send(writer, 200, json.dumps(self.card()).encode())
@@ -304,15 +301,15 @@ class ScriptedDoor:
         if work.state == "submitted":
             await self.script(work)
 
-    async def _stream(
-        self, call: Call, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def _stream(self, call: Call, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncache-control: no-cache\r\n\r\n"
         writer.write(head)
         watches = call.rpc == "stream/watch"
         after = call.headers.get("last-event-id")
         if watches:
-            writer.write(b'event: connection-ack\ndata: {"role":"observer","conversation_mode":"stateless"}\n\n')
+            writer.write(
+                b'event: connection-ack\ndata: {"role":"observer","conversation_mode":"stateless"}\n\n'
+            )
             self._replay(int(after or 0), writer)
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         work: Work | None = None

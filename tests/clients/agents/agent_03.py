@@ -26,7 +26,7 @@ def text(words: str) -> list[Part]:
 class Obedient(AgentExecutor):
     """Does what the message says."""
 
-    async def execute(self, context, event_queue) -> None:
+    async def execute(self, context, event_queue) -> None:  # noqa: ANN001 - the SDK's own signature
         """Chunks, questions, messages, artifacts, failures, and waiting for ever."""
         words = context.get_user_input().split()
         if words[0] == "message":
@@ -63,7 +63,7 @@ class Obedient(AgentExecutor):
         else:
             await asyncio.sleep(3600)
 
-    async def cancel(self, context, event_queue) -> None:
+    async def cancel(self, context, event_queue) -> None:  # noqa: ANN001 - the SDK's own signature
         """Cancel."""
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
@@ -87,7 +87,8 @@ def main() -> None:
     )
     handler = DefaultRequestHandler(agent_executor=Obedient(), task_store=InMemoryTaskStore())
     app = A2AStarletteApplication(agent_card=card, http_handler=handler).build(rpc_url="/rpc")
-    print(port, flush=True)
+    sys.stdout.write(f"{port}\n")
+    sys.stdout.flush()
     uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False)).run(sockets=[listener])
 
 

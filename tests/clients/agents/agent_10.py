@@ -27,7 +27,7 @@ from starlette.applications import Starlette
 class Obedient(AgentExecutor):
     """Does what the message says."""
 
-    async def execute(self, context, event_queue) -> None:
+    async def execute(self, context, event_queue) -> None:  # noqa: ANN001 - the SDK's own signature
         """Chunks, questions, messages, artifacts, failures, and waiting for ever."""
         words = context.get_user_input().split()
         if words[0] == "message":
@@ -62,7 +62,7 @@ class Obedient(AgentExecutor):
         else:
             await asyncio.sleep(3600)
 
-    async def cancel(self, context, event_queue) -> None:
+    async def cancel(self, context, event_queue) -> None:  # noqa: ANN001 - the SDK's own signature
         """Cancel."""
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
@@ -92,7 +92,8 @@ def main() -> None:
         agent_executor=Obedient(), task_store=InMemoryTaskStore(), agent_card=card
     )
     routes = [*create_agent_card_routes(card), *create_jsonrpc_routes(handler, rpc_url="/rpc")]
-    print(port, flush=True)
+    sys.stdout.write(f"{port}\n")
+    sys.stdout.flush()
     config = uvicorn.Config(Starlette(routes=routes), log_level="error", access_log=False)
     uvicorn.Server(config).run(sockets=[listener])
 
