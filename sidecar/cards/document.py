@@ -8,7 +8,7 @@ from email.utils import formatdate
 from typing import TYPE_CHECKING, Final
 
 from sidecar.model import Answer
-from sidecar.web.answers import JSON, etag_matches, wire
+from sidecar.web.answers import JSON, etag_matches, unmodified_since, wire
 
 if TYPE_CHECKING:
     from sidecar.web.answers import Wire
@@ -18,27 +18,37 @@ CACHE_CONTROL: Final = "public, max-age=10"
 
 @dataclass(frozen=True, slots=True)
 class CardDocument:
-    """The two answers that a card has: `whole`, and `unchanged` (304) for those who hold `etag` already."""
+    """The two answers that a card has: `whole`, and `unchanged` (304) for those who hold it already.
+
+    What they hold they name by `etag`, or by when it was modified, in whole Unix seconds.
+    """
 
     etag: str
+    modified: int
     whole: Wire
     unchanged: Wire
 
-    def answer(self, if_none_match: str | None) -> Wire:
-        """Return the answer to a `GET` or `HEAD` with this `If-None-Match` (RFC 9110 section 13.1.2)."""
-        return self.unchanged if etag_matches(if_none_match, self.etag) else self.whole
+    def answer(self, if_none_match: str | None, if_modified_since: str | None = None) -> Wire:
+        """Return the answer to a `GET` or `HEAD` with these conditions (RFC 9110 section 13.2.2)."""
+        if if_none_match is not None:
+            known = etag_matches(if_none_match, self.etag)
+        else:
+            known = unmodified_since(if_modified_since, self.modified)
+        return self.unchanged if known else self.whole
 
 
 def document(body: bytes, changed_at: float) -> CardDocument:
     """Make the document of a card's JSON bytes; `changed_at` (Unix seconds) is its `Last-Modified`."""
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    modified = int(changed_at)
     validators = (
         ("etag", etag),
         ("cache-control", CACHE_CONTROL),
-        ("last-modified", formatdate(int(changed_at), usegmt=True)),
+        ("last-modified", formatdate(modified, usegmt=True)),
     )
     return CardDocument(
         etag=etag,
+        modified=modified,
         whole=wire(Answer(200, (JSON, *validators), body)),
         unchanged=wire(Answer(304, validators)),
     )

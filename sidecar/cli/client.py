@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -62,5 +63,11 @@ def reload(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(document)
     else:
-        print("reloaded" if document["changed"] else "nothing changed")
+        print("reloaded" if document["changed"] else _unchanged(document["loaded_at"]))
     return 0
+
+
+def _unchanged(loaded_at: float) -> str:
+    return (
+        f"nothing changed since {time.strftime('%H:%M:%S', time.localtime(loaded_at))}, when it was read last"
+    )

@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     from importlib.metadata import version
 
     from sidecar import state
-    from sidecar.config.loading import Flags, ephemeral_ports, load
+    from sidecar.config.loading import Flags, ephemeral_ports, load, locate
     from sidecar.daemon.daemon import Daemon, Origin, say_warnings
     from sidecar.ops import log
 
@@ -41,7 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
     with state.State.open(directory) as opened:
         store = _open_store(opened.database, new=arguments.new_state)
         try:
-            origin = Origin(read, seen, arguments.state, environ)
+            origin = Origin(
+                read, partial(locate, arguments.config, flags, environ), seen, arguments.state, environ
+            )
 
             async def serve() -> None:
                 daemon = Daemon(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 UNREADABLE: Final = "E-CFG-001"
 MALFORMED: Final = "E-CFG-002"
+NOT_NOW: Final = "E-CFG-013"
 MAX_BYTES: Final = 1 << 20
 LOCAL_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 NOTHING: Final = (
@@ -107,6 +109,27 @@ def build(
         raise _refusal(problems)
     values = {name: getattr(keys, name) for name in Keys.model_fields}
     return Config(**values, source=source, warnings=tuple(_in_order(problems)))
+
+
+def locate(
+    path: str | None,
+    flags: Flags,
+    environ: Mapping[str, str],
+    key: tuple[str | int, ...],
+    *,
+    cwd: str | None = None,
+) -> Problem:
+    """Return the problem that a good configuration cannot be put in force now, at the key that stands in the way.
+
+    The message is left to the caller. Reads what `load` read.
+    """
+    named = path if path is not None else environ.get(environment.CONFIG) or None
+    here = cwd if cwd is not None else _cwd(environ)
+    document = None
+    if named is not None:
+        with suppress(InputError):  # another file by now: then without a place
+            document = _parse(_read(os.path.join(here, named), named), named)  # noqa: PTH118 - text, kept as such
+    return Sources(named, document, _overlay(flags, environ).names).problem(key, NOT_NOW, "")
 
 
 def ephemeral_ports() -> PortRange | None:

@@ -14,6 +14,7 @@
 | `W-CFG-010` | a key about backends that nothing uses |
 | `W-CFG-011` | a secret that would be sent unencrypted |
 | `E-CFG-012` | a command that is not tied to a directory where several carry the name (`sidecar check`) |
+| `E-CFG-013` | good, but not to be had at a reload: the desk's place is taken, or the state is another one |
 """
 
 from __future__ import annotations

@@ -6,15 +6,16 @@ import asyncio
 import os
 import signal
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from sidecar import state as states
+from sidecar.daemon.again import Again
 from sidecar.daemon.backends import Backends, Makers
-from sidecar.daemon.front_desk import FrontDesk, limits_of
+from sidecar.daemon.front_desk import DeskPlaceError, FrontDesk, limits_of
 from sidecar.daemon.fronts import Fronts
 from sidecar.desk.api import ReloadResult
 from sidecar.desk.endpoint import Parts
@@ -22,7 +23,7 @@ from sidecar.desk.handles import Handles
 from sidecar.desk.tasks import Tasks
 from sidecar.desk.workers import Workers
 from sidecar.doors.murmur import OPERATOR
-from sidecar.errors import InputError, Problem, SidecarError
+from sidecar.errors import InputError, Problem, RefusedError, SidecarError, refusal
 from sidecar.listeners.pool import Pool
 from sidecar.manifest.load import load as load_manifest
 from sidecar.model import CapsuleState
@@ -52,6 +53,10 @@ FORCED: Final = 1
 """Exit status of a second signal."""
 CONNECTIONS_SHARE: Final = 0.75
 """The part of the descriptors kept back from listeners that connections to capsules may take."""
+FOR_THE_END: Final = 0.25
+"""The part of the drain, at most `END` seconds, that is kept for what ends after the capsules' listeners."""
+END: Final = 2.0
+STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 IDLE_TURN: Final = 5.0
 """Seconds after which the pipeline turns even where nothing happens."""
 
@@ -62,10 +67,12 @@ log = structlog.get_logger()
 class Origin:
     """Where the configuration comes from: `load` reads it anew and raises InputError.
 
-    `file` is its identity before it was read the first time, None where there is no file. `state_flag` is `--state`.
+    `locate` makes the problem of a key that is good and cannot be had now, without a message. `file` is its identity
+    before it was read the first time, None where there is no file. `state_flag` is `--state`.
     """
 
     load: Callable[[], Config]
+    locate: Callable[[tuple[str | int, ...]], Problem]
     file: Identity | None
     state_flag: str | None
     environ: Mapping[str, str]
@@ -86,6 +93,8 @@ class Daemon:
         self._version = version
         self._file = origin.file
         self._refused: str | None = None
+        self._again = Again()
+        self._deadline = float("inf")
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
         self._snapshot: Snapshot[Loaded] | None = None
@@ -147,7 +156,7 @@ class Daemon:
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain. Raises SidecarError when it cannot start."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOPS:
             loop.add_signal_handler(number, self._stop)
         loop.add_signal_handler(signal.SIGHUP, self._reload_by_signal)
         async with AsyncExitStack() as stack:
@@ -155,14 +164,18 @@ class Daemon:
             stack.push_async_callback(self._engines.aclose)
             stack.push_async_callback(self._makers.aclose)
             stack.push_async_callback(self._backends.aclose, 0.0)
-            stack.push_async_callback(self._planes.aclose)
+            stack.push_async_callback(self._close_planes)
             stack.push_async_callback(self._registry.aclose)
-            stack.push_async_callback(self._desk.aclose, 1.0)
-            stack.push_async_callback(self._source.aclose)
+            stack.push_async_callback(self._close_desk)
             self._makers.open(self._config.limits.stop_grace)
             await self._desk.open()
             stack.push_async_callback(self._drain)
             await self._serve()
+        for number in (*STOPS, signal.SIGHUP):
+            # Who asks for the end now has it: nothing is left that a signal could cut short.
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
+        log.info("stopped")
 
     async def _serve(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -176,6 +189,8 @@ class Daemon:
 
     async def reload(self) -> ReloadResult:
         """Read the configuration again and put it in force; the pipeline does so in its next turn."""
+        if self._stopping.is_set():
+            raise RefusedError(_ENDS)
         done: asyncio.Future[ReloadResult] = asyncio.get_running_loop().create_future()
         self._reloads.append(done)
         self._wake.set()
@@ -189,6 +204,7 @@ class Daemon:
             # What was acknowledged is committed; nothing else is worth a wait that somebody does not want.
             os._exit(FORCED)
         log.info("stopping", drain_s=self._config.limits.drain)
+        self._deadline = asyncio.get_running_loop().time() + self._config.limits.drain
         self._notifier.stopping("stopping: streams get their last frame")
         self._registry.view.drain()
         self._stopping.set()
@@ -231,9 +247,11 @@ class Daemon:
         snapshot, self._snapshot = self._snapshot, None
         if snapshot is not None and self._file_changed(snapshot):
             await self._reload()
-        while self._reloads:
+        elif self._again.is_due(asyncio.get_running_loop().time()):
+            await self._reload_again()
+        while count := len(self._reloads):
             result = await self._reload()
-            waiting, self._reloads = self._reloads, []
+            waiting, self._reloads = self._reloads[:count], self._reloads[count:]
             for done in waiting:
                 if not done.done():
                     done.set_result(result)
@@ -242,7 +260,7 @@ class Daemon:
             await self._pool.reconcile(desired.wanted, self._registry.reserved_ports())
             await self._registry.save_ports()
             self._say_ready()
-        return desired.wake_at
+        return self._again.sooner(desired.wake_at)
 
     def _say_ready(self) -> None:
         if self._ready:
@@ -270,7 +288,8 @@ class Daemon:
 
     def _status(self) -> str:
         told = ", ".join(f"{count} {state}" for state, count in self._counts().items())
-        return f"{told}; desk at {self._desk.url}"
+        refused = f"; configuration refused: {self._refused}" if self._refused is not None else ""
+        return f"{told}; desk at {self._desk.url}{refused}"
 
     def _served(self, capsule_id: str) -> Capsule | None:
         return next((one for one in self._pool.capsules() if one.id == capsule_id), None)
@@ -300,22 +319,36 @@ class Daemon:
         finally:
             if self._ready:
                 self._notifier.ready(self._status())
-        outcome = "refused" if result.problems else "applied" if result.changed else "unchanged"
-        self._metrics.reload(outcome)
+        self._count_reload(result)
         return result
 
-    async def _reloaded(self) -> ReloadResult:
+    async def _reload_again(self) -> None:
+        """Try once more what could not be had; nobody asked for it, so that another failure is no news."""
+        result = await self._reloaded(quietly=True)
+        if not result.problems:
+            self._count_reload(result)
+
+    def _count_reload(self, result: ReloadResult) -> None:
+        self._metrics.reload("refused" if result.problems else "applied" if result.changed else "unchanged")
+
+    async def _reloaded(self, *, quietly: bool = False) -> ReloadResult:
         try:
             config = self._origin.load()
             self._check_state(config)
-            if config == self._config:
-                self._mended(config)
-                return ReloadResult(changed=False)
-            await self._desk.reconfigure(config)
-        except InputError as error:
-            return self._refuse(error.problems or (_problem(self._config, str(error)),))
+            if config != self._config:
+                await self._desk.reconfigure(config)
+        except DeskPlaceError as error:
+            self._again.failed(asyncio.get_running_loop().time())
+            return self._refuse((self._not_now(("desk", "port"), str(error)),), quietly=quietly)
         except SidecarError as error:
-            return self._refuse((_problem(self._config, str(error)),))
+            self._again.over()
+            problems = error.problems if isinstance(error, InputError) else ()
+            return self._refuse(problems or (_problem(self._config, str(error)),))
+        self._again.over()
+        if config == self._config:
+            self._mended(config)
+            log.info("config_unchanged", config=config.source)
+            return ReloadResult(loaded_at=self._registry.view.config().loaded_at)
         self._apply(config)
         self._mended(config)
         log.info("config_reloaded", config=config.source)
@@ -323,14 +356,16 @@ class Daemon:
             self._state.write_run(
                 host=self._desk.host, port=self._desk.port, url=self._desk.url, version=self._version
             )
-        return ReloadResult(changed=True)
+        return ReloadResult(changed=True, loaded_at=self._registry.view.config().loaded_at)
 
     def _check_state(self, config: Config) -> None:
         wanted = states.default_state_dir(self._origin.environ, self._origin.state_flag, config.state)
         if wanted != self._state.directory:
-            raise SidecarError(
-                f"state: {wanted} would take effect after a restart only; the state in use stays"
-            )
+            text = f"{wanted} would take effect after a restart only; the state in use stays"
+            raise InputError(text, (self._not_now(("state",), text),))
+
+    def _not_now(self, key: tuple[str | int, ...], message: str) -> Problem:
+        return replace(self._origin.locate(key), message=message)
 
     def _apply(self, config: Config) -> None:
         self._config = config
@@ -350,8 +385,10 @@ class Daemon:
         self._pool.budget = config.limits.drain
         say_warnings(config)
 
-    def _refuse(self, problems: Sequence[Problem]) -> ReloadResult:
+    def _refuse(self, problems: Sequence[Problem], *, quietly: bool = False) -> ReloadResult:
         first = str(problems[0]) + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")
+        if quietly and first == self._refused:
+            return ReloadResult(problems=tuple(problems))
         if first != self._refused:
             self._refused = first
             log.error(
@@ -370,14 +407,31 @@ class Daemon:
 
     async def _drain(self) -> None:
         self._registry.view.drain()
-        limits = self._config.limits
         self._desk.end_streams()
+        limits = self._config.limits
+        self._deadline = min(self._deadline, asyncio.get_running_loop().time() + limits.drain)
+        budget = max(0.0, self._left() - min(END, limits.drain * FOR_THE_END))
+        for asked in self._reloads:
+            if not asked.done():
+                asked.set_exception(RefusedError(_ENDS))
+                asked.exception()  # nobody waits for one that a signal asked for
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._pool.aclose(limits.drain), name="drain listeners")
-            group.create_task(
-                self._backends.aclose(min(limits.stop_grace, limits.drain)), name="end backends"
-            )
-        log.info("stopped")
+            group.create_task(self._pool.aclose(budget), name="drain listeners")
+            group.create_task(self._backends.aclose(min(limits.stop_grace, budget)), name="end backends")
+            group.create_task(self._source.aclose(), name="end the watch")
+
+    def _left(self) -> float:
+        """Return the seconds that the stop may still take."""
+        return max(0.0, self._deadline - asyncio.get_running_loop().time())
+
+    async def _close_desk(self) -> None:
+        await self._desk.aclose(min(1.0, self._left() / 2))
+
+    async def _close_planes(self) -> None:
+        await self._planes.aclose(min(1.0, self._left() / 2))
+
+
+_ENDS: Final = refusal("unavailable", "The sidecar stops.")
 
 
 def say_warnings(config: Config) -> None:

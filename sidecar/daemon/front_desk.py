@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - compared with, not bound
 
 
+class DeskPlaceError(SidecarError):
+    """The desk cannot listen where the configuration says."""
+
+
 class FrontDesk:
     """Owns the desk and its listener. `host`, `port` and `url` are where it is now."""
 
@@ -33,6 +38,7 @@ class FrontDesk:
             open_metrics=config.desk.metrics == "open",
         )
         self._server: HttpServer | None = None
+        self._leaving: dict[HttpServer, asyncio.Task[None]] = {}
         self.host = config.desk.host
         self.port = 0
 
@@ -43,13 +49,13 @@ class FrontDesk:
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
 
     async def open(self) -> None:
-        """Listen. Raises SidecarError with reason and remedy."""
+        """Listen. Raises DeskPlaceError with reason and remedy."""
         await self._listen(self._config)
 
     async def reconfigure(self, config: Config) -> None:
         """Take over another configuration; move where it says so.
 
-        Raises SidecarError, with everything as it was, when the new place cannot be listened on.
+        Raises DeskPlaceError, with everything as it was, when the new place cannot be listened on.
         """
         before = self._config
         if (config.desk.host, config.desk.port) != (before.desk.host, before.desk.port):
@@ -70,30 +76,46 @@ class FrontDesk:
     async def aclose(self, budget: float) -> None:
         """End the listener and its connections within so many seconds, then the desk."""
         self.end_streams()
-        if self._server is not None:
-            await self._server.drain(budget=budget)
+        left = tuple(self._leaving)
+        for task in tuple(self._leaving.values()):
+            task.cancel()
+            await asyncio.wait((task,))
+        async with asyncio.TaskGroup() as group:
+            for server in (*left, *((self._server,) if self._server is not None else ())):
+                group.create_task(server.drain(budget=budget), name="drain the desk")
         self._desk.close()
 
     async def _move(self, config: Config) -> None:
-        old = self._server
-        if old is not None:
-            old.stop_accepting()  # the new address may hold the old one, as 0.0.0.0 does
+        old, host, port = self._server, self.host, self.port
         try:
             await self._listen(config)
-        except SidecarError:
-            self._server = old
-            with suppress(SidecarError):
-                await self._listen(self._config)
-            raise
+        except DeskPlaceError:
+            if old is None or config.desk.port != port:
+                raise
+            old.stop_accepting()  # the new address may hold the old one, as 0.0.0.0 does
+            try:
+                await self._listen(config)
+            except DeskPlaceError:
+                with suppress(BindError):
+                    await old.start(listen([host], port))
+                raise
         if old is not None:
-            await old.drain(budget=1.0)
+            self._leave(old, config.limits.drain)
+
+    def _leave(self, old: HttpServer, budget: float) -> None:
+        """Let the old place's connections end on their own: one of them may have asked for the move."""
+        old.stop_accepting()
+        work = old.drain(budget=budget)
+        task = asyncio.get_running_loop().create_task(work, name="leave the old place of the desk")
+        self._leaving[old] = task
+        task.add_done_callback(lambda _: self._leaving.pop(old))
 
     async def _listen(self, config: Config) -> None:
         host = config.desk.host
         try:
             sockets = listen([host], config.desk.port)
         except BindError as error:
-            raise SidecarError(
+            raise DeskPlaceError(
                 f"the desk cannot listen on {host} port {config.desk.port}: {error.strerror}; "
                 "set desk.host and desk.port to an address of this machine and a free port"
             ) from None

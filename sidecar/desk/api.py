@@ -27,9 +27,13 @@ UNCACHED: Final = ("cache-control", "no-store")
 
 @dataclass(frozen=True, slots=True)
 class ReloadResult:
-    """What came of a reload: whether anything changed, or the problems for which it was refused."""
+    """What came of a reload: whether anything changed, or the problems for which it was refused.
+
+    `loaded_at` is when the configuration in force was taken (Unix seconds).
+    """
 
     changed: bool = False
+    loaded_at: float | None = None
     problems: tuple[Problem, ...] = ()
 
 
@@ -113,9 +117,12 @@ def ready_document(
 
 
 def reload_answer(result: ReloadResult) -> Answer:
-    """Return 200 `{"changed"}`, or 422 with every problem where the new configuration is refused."""
+    """Return 200 `{"changed", "loaded_at"}`, or 422 with every problem where the new configuration is refused."""
     if not result.problems:
-        return Answer(200, (JSON, UNCACHED), orjson.dumps({"changed": result.changed}))
+        told: dict[str, Any] = {"changed": result.changed}
+        if result.loaded_at is not None:
+            told["loaded_at"] = round(result.loaded_at, 3)
+        return Answer(200, (JSON, UNCACHED), orjson.dumps(told))
     body = {
         "error": "config_refused",
         "message": "The new configuration has errors; the old one stays in force.",

@@ -149,13 +149,20 @@ class Pool:
     async def aclose(self, budget: float | None = None) -> None:
         """Close every listener, each stream with its last frame, within `budget` seconds; sessions are not ended."""
         self._closed = True
+        loop = asyncio.get_running_loop()
+        seconds = self.budget if budget is None else budget
+        deadline = loop.time() + seconds
         async with self._lock:
             if self._retrier is not None:
                 self._retrier.cancel()
                 await asyncio.wait((self._retrier,))
             listeners = tuple(self._open.values())
             self._open.clear()
-            await drain(listeners, budget=self.budget if budget is None else budget)
+            await drain(listeners, budget=seconds)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=max(0.0, deadline - loop.time()))
+        for listener in self._draining:
+            listener.server.cut()  # it was closed before, with a budget of its own
         while self._tasks:
             await asyncio.wait(self._tasks)
 

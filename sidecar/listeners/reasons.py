@@ -36,9 +36,9 @@ def bind_failed(wanted: Wanted, error: BindError) -> str:
     """Say why a port could not be listened on."""
     where = f"port {error.port} on {error.host}"
     if error.errno == errno.EADDRINUSE:
-        was = "its port before, " if wanted.port_from == "remembered" else ""
+        was = ", its port before," if wanted.port_from == "remembered" else ""
         return (
-            f"{where}, {was}is in use by another program; stop that, and the capsule gets it, "
+            f"{where}{was} is in use by another program; stop that, and the capsule gets it, "
             f"or {another_port(wanted)}"
         )
     if error.errno == errno.EACCES and error.port < PRIVILEGED:

@@ -165,10 +165,11 @@ def _card(request: web.BaseRequest, served: Served) -> Wire:
     if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
         served.counters.request("card", _READ_ONLY.code)
         raise RefusedError(_READ_ONLY)
-    if hdrs.IF_NONE_MATCH not in request.headers:
+    if hdrs.IF_NONE_MATCH not in request.headers and hdrs.IF_MODIFIED_SINCE not in request.headers:
         served.counters.request("card", "ok")
         return served.card.whole
-    answer = served.card.answer(_header(request)("if-none-match"))
+    header = _header(request)
+    answer = served.card.answer(header("if-none-match"), header("if-modified-since"))
     served.counters.request("card", _OUTCOMES[answer.status])
     return answer
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from calendar import timegm
 from dataclasses import dataclass
+from email.utils import parsedate
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -20,6 +22,14 @@ RETRY_AFTER: Final = "1"
 
 _UNSAFE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _ENTITY_TAG: Final = re.compile(r'\s*(?:W/)?("[\x21\x23-\x7e\x80-\U0010ffff]*")\s*(?:,|$)')
+_DATE: Final = re.compile(
+    r"""
+    [A-Z][a-z]{2}, [ ] \d\d [ ] [A-Z][a-z]{2} [ ] (?!0000)\d{4} [ ] \d\d:\d\d:\d\d [ ] GMT      # the form of today
+    | [A-Z][a-z]{5,8}, [ ] \d\d - [A-Z][a-z]{2} - \d\d [ ] \d\d:\d\d:\d\d [ ] GMT             # RFC 850
+    | [A-Z][a-z]{2} [ ] [A-Z][a-z]{2} [ ] [ \d]\d [ ] \d\d:\d\d:\d\d [ ] (?!0000)\d{4}           # asctime
+    """,
+    re.ASCII | re.VERBOSE,
+)
 _BODILESS: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 
@@ -113,3 +123,15 @@ def etag_matches(if_none_match: str | None, etag: str) -> bool:
             return True
         place = match.end()
     return False
+
+
+def unmodified_since(if_modified_since: str | None, modified: int) -> bool:
+    """Tell whether something was last modified (Unix seconds) by the time of an `If-Modified-Since`.
+
+    For use where no `If-None-Match` is given. Ignores what is no date (RFC 9110 section 13.1.3), takes all three
+    forms of section 5.6.7.
+    """
+    if if_modified_since is None or not _DATE.fullmatch(if_modified_since):
+        return False
+    parts = parsedate(if_modified_since)
+    return parts is not None and modified <= timegm(parts)

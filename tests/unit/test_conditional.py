@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sidecar.errors import Refusal, refusal
 from sidecar.model import Answer
-from sidecar.web.answers import etag_matches, json_wire, refusal_answer, wire
+from sidecar.web.answers import etag_matches, json_wire, refusal_answer, unmodified_since, wire
 
 ETAG = '"abc"'
 
@@ -70,6 +70,52 @@ def test_a_list_matches_exactly_when_the_tag_is_in_it(tags: list[str]) -> None:
     """Commas and spaces inside a quoted tag belong to it."""
     header = ", ".join(f'"{tag}"' for tag in tags)
     assert etag_matches(header, ETAG) == ("abc" in tags)
+
+
+MODIFIED = 784111777  # Sun, 06 Nov 1994 08:49:37 GMT
+
+
+@pytest.mark.parametrize(
+    "header", ["Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun Nov  6 08:49:37 1994"]
+)
+def test_a_date_is_compared_in_each_of_its_forms(header: str) -> None:
+    """RFC 9110 sections 5.6.7 and 13.1.3: not modified since then, the same second included."""
+    assert unmodified_since(header, MODIFIED)
+    assert unmodified_since(header, MODIFIED - 1)
+    assert not unmodified_since(header, MODIFIED + 1)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        None,
+        "",
+        "tomorrow",
+        "Sun, 06 Nov 2094 08:49:37 +0100",
+        "Sun, 06 Nov 2094 08:49:37",
+        "Sun, 06 Nov 2094 08:49:37 GMT, Sun, 06 Nov 2094 08:49:37 GMT",
+        "Sun, 06 Xyz 2094 08:49:37 GMT",
+        "Sun, 06 Nov 0000 08:49:37 GMT",
+        "sun, 06 nov 2094 08:49:37 gmt",
+        "4102444800",
+    ],
+)
+def test_what_is_no_date_has_no_say(header: str | None) -> None:
+    """RFC 9110 section 13.1.3: an invalid date is ignored."""
+    assert not unmodified_since(header, MODIFIED)
+
+
+@given(
+    st.one_of(
+        st.text(max_size=40),
+        st.from_regex(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT", fullmatch=True),
+        st.from_regex(r"Sunday, \d\d-(Jan|Feb|Dec)-\d\d \d\d:\d\d:\d\d GMT", fullmatch=True),
+        st.from_regex(r"Sun (Jan|Feb) [ 0-9][0-9] \d\d:\d\d:\d\d [0-9]{4}", fullmatch=True),
+    )
+)
+def test_no_date_can_upset_the_comparison(header: str) -> None:
+    """Days that no month has are taken or ignored, never an error."""
+    assert unmodified_since(header, MODIFIED) in (True, False)
 
 
 def test_an_answer_is_written_with_its_length() -> None:

@@ -190,11 +190,11 @@ def test_each_failure_to_bind_names_the_address_and_what_to_do() -> None:
     """The reasons are for people."""
     configured = want("a", 5, "configured")
     busy = reasons.bind_failed(configured, BindError("127.0.0.1", 5, OSError(98, "Address already in use")))
-    assert "port 5 on 127.0.0.1" in busy
-    assert "in use by another program" in busy
+    assert busy.startswith("port 5 on 127.0.0.1 is in use by another program; ")
     assert "capsules.a.port" in busy
     remembered = replace(configured, port_from="remembered")
-    assert "its port before" in reasons.bind_failed(remembered, BindError("::1", 5, OSError(98, "x")))
+    told = reasons.bind_failed(remembered, BindError("::1", 5, OSError(98, "x")))
+    assert told.startswith("port 5 on ::1, its port before, is in use by another program; ")
     low = reasons.bind_failed(configured, BindError("127.0.0.1", 80, OSError(13, "Permission denied")))
     assert "CAP_NET_BIND_SERVICE" in low
     absent = reasons.bind_failed(configured, BindError("10.9.9.9", 5, OSError(99, "Cannot assign")))
