@@ -26,32 +26,38 @@ LONGEST: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A guard taken away: the row it belongs to, the file, and each text with what takes its place."""
+    """A guard taken away: the row it belongs to, the file, and each text with what takes its place.
+
+    `test` is the one of the row's tests that is to notice; by default any of them may.
+    """
 
     row: str
     file: str
     edits: tuple[tuple[str, str], ...]
+    test: str = ""
 
 
-def _one(row: str, file: str, old: str, new: str) -> Mutation:
-    return Mutation(row, f"sidecar/{file}.py", ((old, new),))
+def _one(row: str, file: str, old: str, new: str, *, test: str = "") -> Mutation:
+    return Mutation(row, f"sidecar/{file}.py", ((old, new),), test)
 
 
-def _off(row: str, file: str, *conditions: str) -> Mutation:
+def _off(row: str, file: str, *conditions: str, test: str = "") -> Mutation:
     """Take away what these conditions guard: they never hold any more."""
     edits = tuple((f"if {condition}:\n", "if False:\n") for condition in conditions)
-    return Mutation(row, f"sidecar/{file}.py", edits)
+    return Mutation(row, f"sidecar/{file}.py", edits, test)
 
 
 MUTATIONS: Final = (
     _off("P1", "planes/paths", 'not {b"", b".", b".."}.isdisjoint(path.split(b"/"))'),
-    _one("P2", "planes/paths", 'b"\\0" in path or ', ""),
-    _one("P3", "planes/beneath", "resolve = _BENEATH | _NO_MAGICLINKS", "resolve = _NO_MAGICLINKS"),
+    _one("P2", "planes/paths", 'b"\\0" in path or ', "", test="test_a_badly_shaped_path_is_outside_the_root"),
+    _one("P3", "planes/beneath", "resolve = _BENEATH | _NO_MAGICLINKS", "resolve = _NO_MAGICLINKS", test="test_a_link_out_of_the_root_is_refused_and_never_listed"),
     _one(
         "P4",
         "planes/reading",
         "return reopen(handle), facts",
-        "return os.open(os.path.join(os.fsencode(tree.workspace), tree.root, path), os.O_RDONLY), facts",
+        "[os.sched_yield() for _ in range(20)]\n"
+        "        return os.open(os.path.join(os.fsencode(tree.workspace), tree.root, path), os.O_RDONLY), facts",
+        test="test_no_byte_from_outside_is_served_whatever_races",
     ),
     _one(
         "P5",
@@ -59,20 +65,20 @@ MUTATIONS: Final = (
         "return resolver.open(workspace, self.root, _ON_THE_WAY, os.O_DIRECTORY)",
         "return os.open(self.root, os.O_PATH | os.O_DIRECTORY, dir_fd=workspace)",
     ),
-    _off("P6", "planes/beneath", 'path.startswith(b"/")'),
-    _off("P6", "planes/beneath", "number in (errno.ENOSYS, errno.EPERM)"),
-    _one("P7", "planes/beneath", "0 if rules.mounts else _NO_XDEV", "0"),
-    _off("P7", "planes/beneath", "self._home is not None and self._mount_of(child) != self._home"),
+    _off("P6", "planes/beneath", 'path.startswith(b"/")', test="test_both_resolvers_agree_on_every_tree"),
+    _off("P6", "planes/beneath", "number in (errno.ENOSYS, errno.EPERM)", test="test_the_walk_takes_over_where_the_kernel_will_not"),
+    _one("P7", "planes/beneath", "0 if rules.mounts else _NO_XDEV", "0", test="test_a_mount_point_below_the_root_is_outside_unless_it_may_be_crossed"),
+    _off("P7", "planes/beneath", "self._home is not None and self._mount_of(child) != self._home", test="test_a_mount_point_below_the_root_is_outside_unless_it_may_be_crossed"),
     _one("P8", "planes/beneath", "_LOOK | os.O_NOFOLLOW, dir_fd", "_LOOK, dir_fd"),
-    _one("P9", "planes/beneath", "_MAX_LINKS: Final = 40", "_MAX_LINKS: Final = 4000"),
-    _one("P10", "planes/reading", "    facts = os.fstat(handle)\n", "    os.close(reopen(handle))\n        facts = os.fstat(handle)\n"),
+    _one("P9", "planes/beneath", "_MAX_LINKS: Final = 40", "_MAX_LINKS: Final = 4000", test="test_forty_links_are_followed_and_no_more"),
+    _one("P10", "planes/reading", "    facts = os.fstat(handle)\n", "    os.close(reopen(handle))\n        facts = os.fstat(handle)\n", test="test_reading_is_not_felt_by_a_fifo"),
     _one("P11", "planes/files", "paths.from_target(raw_rest)", 'paths.from_target(raw_rest + ".br" * (raw_rest == "a.txt"))'),
-    _off("P12", "planes/bodies", "self._seen.digest() != self.digest", "not self.opened.unchanged()"),
-    _off("P12", "planes/reading", "total > most"),
-    _one("P12", "planes/bodies", "if place == opened.size and same(opened.facts, now)", "if place == opened.size"),
+    _off("P12", "planes/bodies", "self._seen.digest() != self.digest", "not self.opened.unchanged()", test="test_a_file_that_changes_while_it_is_sent_is_cut_off"),
+    _off("P12", "planes/reading", "total > most", test="test_a_file_that_is_longer_than_it_says_is_bounded_too"),
+    _one("P12", "planes/bodies", "if place == opened.size and same(opened.facts, now)", "if place == opened.size", test="test_a_file_that_never_rests_is_an_error"),
     _one("P13", "planes/memory", "if kept.startswith(state) else None", "if kept else None"),
     _one("P13", "planes/memory", "before.st_ctime_ns + _SETTLED_NS > self._now_ns()", "before is None"),
-    _one("P14", "planes/pool", "self._running.get(job.lane, 0) < job.limit", "job.limit > 0"),
+    _one("P14", "planes/pool", "self._running.get(job.lane, 0) < job.limit", "job.limit > 0", test="test_a_stuck_lane_leaves_the_others_their_threads"),
     _one("P15", "planes/listing", "        finally:\n            os.close(fd)\n        items.sort", "        finally:\n            pass\n        items.sort"),
     Mutation(
         "P16",
@@ -81,11 +87,11 @@ MUTATIONS: Final = (
     ),
     _one("P17", "planes/reading", "_BY_ERRNO.get(error.errno or 0, IO_ERROR)", 'refusal("io_error", f"{error}: /tmp")'),
     _off("P18", "planes/files", "text.isascii() and text.isprintable()"),
-    _off("P19", "planes/handles", "not hmac.compare_digest(handle.mac, _mac(key, handle.payload, audience))"),
+    _off("P19", "planes/handles", "not hmac.compare_digest(handle.mac, _mac(key, handle.payload, audience))", test="test_every_handle_that_is_not_valid_gets_the_same_bytes"),
     _one("P20", "planes/handles", "self._keys.pop(session_id, None)", "self._keys.get(session_id)"),
     _off("P21", "planes/handles", "_encode(data) != segment"),
     _one("P22", "planes/peer", 'paths.checked(claims.path.encode(errors="surrogatepass"))', "claims.path.encode()"),
-    _one("P23", "planes/peer", "handle_id = handles.handle_id(token)", "handle_id = token"),
+    _one("P23", "planes/peer", "handle_id = handles.handle_id(token)", "handle_id = token", test="test_each_use_of_a_handle_is_on_record_and_never_the_handle"),
     _off("P24", "planes/bodies", "self._seen.digest() != self.digest"),
     _one("P25", "planes/bodies", " or mine >= self._most_of_one", ""),
     _off("P25", "planes/bodies", "self._held and self._held + length > self._most_held"),
@@ -169,7 +175,10 @@ def noticed(mutation: Mutation, tests: tuple[str, ...]) -> tuple[bool, float]:
             else:
                 shutil.copy(source, copy / name)
         (copy / mutation.file).write_text(mutated(mutation))
-        return not run(tests, copy), time.monotonic() - begun
+        chosen = tuple(t for t in tests if not mutation.test or t.endswith(f"::{mutation.test}"))
+        if not chosen:
+            raise ValueError(f"{mutation.row} has no test {mutation.test}")
+        return not run(chosen, copy), time.monotonic() - begun
 
 
 def main(wanted: list[str]) -> int:
