@@ -15,6 +15,7 @@ from sidecar.ops import proc
 from sidecar.tasks.backends import command as command_module
 from sidecar.tasks.backends import processes as processes_module
 from sidecar.tasks.backends import run as run_module
+from sidecar.tasks.backends.records import Records
 from tests.support.commands import PYTHON, alive, bench, message
 from tests.support.waiting import until
 
@@ -156,7 +157,7 @@ async def test_a_cancel_at_any_moment_leaves_one_final_event_and_no_process(tmp_
             assert [event.final for event in events].count(True) == 1
             assert events[-1].final
         await b.gone()
-        assert not list((tmp_path / "processes").iterdir())
+        assert not Records(tmp_path / "processes").left()
 
 
 async def test_a_cancel_while_the_message_is_not_read_ends_the_process(tmp_path: Path) -> None:
@@ -380,7 +381,7 @@ async def test_what_outlives_sigkill_is_told_until_it_is_gone(
         await canceled(b, task_id)
         await until(lambda: b.engine.residue(task_id))
         assert b.engine.residue(task_id) == (f"process {pid} outlived SIGKILL",)
-        assert list((tmp_path / "processes").iterdir())
+        assert Records(tmp_path / "processes").left()
         held = False
         await b.gone()
         assert b.engine.residue() == ()

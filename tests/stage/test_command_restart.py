@@ -117,7 +117,7 @@ async def test_a_process_that_a_kill_left_is_ended_before_anything_runs_again(tm
             assert (await b.ended(task_id)).output == "it\n"
             assert not alive(pid)
             await b.gone()
-            assert not list((tmp_path / "processes").iterdir())
+            assert not Records(tmp_path / "processes").left()
     (found,) = [line["pids"] for line in log if line["event"] == "processes_of_an_earlier_run"]
     assert pid in found
 
@@ -180,36 +180,64 @@ async def test_an_orphan_that_hides_is_on_record_for_the_next_start(
         await until(lambda: not records.left())
 
 
-def test_records_of_before_the_machine_started_are_deleted(tmp_path: Path) -> None:
-    """Whoever has the pid today is somebody else."""
-    tmp_path.joinpath("tsk_1.1").write_text("another-boot 1 1")
-    tmp_path.joinpath("tsk_2.1").write_text("")
-    tmp_path.joinpath("tsk_3.1").write_text(f"{proc.boot_id()} 12 34")
-    found = [(record.task_id, record.pid, record.start) for record in Records(tmp_path).left()]
-    assert found == [("tsk_2", None, None), ("tsk_3", 12, 34)]
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["tsk_2.1", "tsk_3.1"]
+def test_records_are_lines_that_are_freed_and_used_again(tmp_path: Path) -> None:
+    """A second look, by whoever starts next, finds what was not struck out, and does not write over it."""
+    first = Records(tmp_path / "processes")
+    lines = [first.begin(f"tsk_{number}") for number in range(3)]
+    assert lines == [0, 1, 2]
+    first.fill(2, "tsk_2", 12, 34)
+    first.strike(0)
+    first.close()
+    second = Records(tmp_path / "processes")
+    assert [(r.line, r.task_id, r.pid, r.start) for r in second.left()] == [
+        (1, "tsk_1", 0, 0),
+        (2, "tsk_2", 12, 34),
+    ]
+    assert [second.begin("x"), second.begin("y")] == [0, 3]
+    second.strike(2)
+    assert second.begin("z") == 2
+    second.close()
+    assert [record.task_id for record in Records(tmp_path / "processes").left()] == ["x", "tsk_1", "z", "y"]
+    assert (tmp_path / "processes").stat().st_mode & 0o777 == 0o600
+
+
+def test_records_of_before_the_machine_started_are_none(tmp_path: Path) -> None:
+    """Whoever has the pid today is somebody else; what is no record is none either."""
+    lines = (
+        "another-boot tsk_1 1 1",
+        "junk",
+        f"{proc.boot_id()} tsk_3 12 34",
+        "",
+        f"{proc.boot_id()} tsk_4 x 1",
+    )
+    (tmp_path / "processes").write_text("".join(line.ljust(127) + "\n" for line in lines) + "cut")
+    records = Records(tmp_path / "processes")
+    assert [(record.task_id, record.pid, record.start) for record in records.left()] == [("tsk_3", 12, 34)]
+    assert records.begin("new") == 0
+    records.close()
 
 
 async def test_a_pid_that_is_somebody_elses_by_now_is_left_alone(tmp_path: Path) -> None:
     """The start time tells them apart."""
     other = await asyncio.create_subprocess_exec("sleep", "1000", start_new_session=True)
     try:
-        (tmp_path / "processes").mkdir()
         seen = proc.look(other.pid)
         assert seen is not None
-        (tmp_path / "processes" / "tsk_1.1").write_text(f"{proc.boot_id()} {other.pid} {seen.start - 1}")
+        records = Records(tmp_path / "processes")
+        records.fill(records.begin("tsk_1"), "tsk_1", other.pid, seen.start - 1)
+        records.close()
         async with bench(tmp_path, "true") as b:
             await b.processes.swept()
             assert alive(other.pid)
-            assert not list((tmp_path / "processes").iterdir())
+            assert not Records(tmp_path / "processes").left()
     finally:
         other.kill()
         await other.wait()
 
 
-async def test_a_directory_of_records_that_cannot_be_written_is_no_reason_not_to_work(tmp_path: Path) -> None:
+async def test_records_that_cannot_be_written_are_no_reason_not_to_work(tmp_path: Path) -> None:
     """It is warned about; the environment of a process still tells whose it is."""
-    (tmp_path / "processes").write_text("no directory")
+    (tmp_path / "processes").mkdir()
     async with bench(tmp_path, "echo hi") as b:
         with structlog.testing.capture_logs() as log:
             assert (await b.do()).output == "hi\n"
@@ -220,7 +248,6 @@ def test_the_host_of_these_tests_says_what_it_runs(tmp_path: Path) -> None:
     """The records name the task and the process."""
     with host(tmp_path, "echo $$ > pid.new; mv pid.new pid; sleep 1000") as task_id:
         pid = pid_in(tmp_path / "pid")
-        (file,) = until_sync(lambda: list((tmp_path / "processes").iterdir()))
-        assert file.stem == task_id
-        assert file.read_text().split(" ")[1] == str(pid)
+        (record,) = Records(tmp_path / "processes").left()
+        assert (record.task_id, record.pid) == (task_id, pid)
     os.kill(pid, 9)

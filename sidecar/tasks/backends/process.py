@@ -15,7 +15,6 @@ from sidecar.tasks.backends.pipes import Reader, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from pathlib import Path
     from typing import Self
 
 HANGUP: Final = 0.1
@@ -58,7 +57,7 @@ class Process:
         self.news = asyncio.Event()
         self.deadline = math.inf
         self.ending: asyncio.Task[None] | None = None
-        self.record: Path | None = None
+        self.record: int | None = None
         self._popen = popen
         self._loop = asyncio.get_running_loop()
         self._pidfd: int | None = None

@@ -23,7 +23,6 @@ from sidecar.tasks.backends.process import Process, Start
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
-    from pathlib import Path
 
     from sidecar.ops.proc import Seen
     from sidecar.tasks.backends.records import Record, Records
@@ -49,7 +48,7 @@ class Processes:
         self._records = records
         self._by_pid: dict[int, Process] = {}
         self._by_task: dict[str, Process] = {}
-        self._recorded: dict[Seen, Path | None] = {}
+        self._recorded: dict[Seen, int | None] = {}
         self._first = math.inf
         self._tidying: asyncio.TimerHandle | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -76,7 +75,7 @@ class Processes:
         except BaseException:
             self._records.strike(record)
             raise
-        self._records.fill(record, process.pid, process.start)
+        self._records.fill(record, what.task_id, process.pid, process.start)
         process.record = record
         self._by_pid[process.pid] = self._by_task[process.task_id] = process
         self._first = min(self._first, process.start)
@@ -112,6 +111,7 @@ class Processes:
             process.abandon()
         self._by_pid.clear()
         self._by_task.clear()
+        self._records.close()
 
     # Ending
 
@@ -191,7 +191,7 @@ class Processes:
         for orphan in orphans:
             if orphan not in self._recorded:
                 record = self._recorded[orphan] = self._records.begin(ORPHAN)
-                self._records.fill(record, orphan.pid, orphan.start)
+                self._records.fill(record, ORPHAN, orphan.pid, orphan.start)
         more = bool(self._by_pid or self._recorded)
         self._tidying = asyncio.get_running_loop().call_later(TIDY, self._tidy) if more else None
 
@@ -220,7 +220,7 @@ class Processes:
             pause = min(2 * pause, LONGEST)
             roots = [*living, *(seen for seen in _roots(records) if seen not in living)]
         for record in records:
-            self._records.strike(record.file)
+            self._records.strike(record.line)
 
 
 def _roots(records: list[Record]) -> list[Seen]:
