@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -219,7 +221,10 @@ async def test_a_report_is_taken_in_though_its_sender_left(tmp_path: Path) -> No
         target = f"/workers/hello/tasks/{hold.id}/events"
         writer.write(request_bytes("POST", target, headers=headers, body=line))
         await until(lambda: place.reports == 1)
+        reset = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
         writer.transport.abort()
+        await until(lambda: place.connections == 0)
         gate.open()
         await until(lambda: place.reports == 0)
         assert (await hold.say(say("a", seq=1), say("b", seq=2)))["accepted"] == 2

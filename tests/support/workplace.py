@@ -95,6 +95,7 @@ class Workplace:
     desk: Desk
     port: int
     capsule: Capsule
+    policy: Policy
     gates: list[Gate] = field(default_factory=list)
 
     async def post(
@@ -148,6 +149,11 @@ class Workplace:
         return len(self.inbox._scopes)  # noqa: SLF001 - a request that waits shows nowhere else
 
     @property
+    def connections(self) -> int:
+        """How many connections the desk has."""
+        return self.policy.connections
+
+    @property
     def reports(self) -> int:
         """How many reports are under way."""
         return _running("report of ")
@@ -197,7 +203,7 @@ async def workplace(
     server = HttpServer(desk.handle, name="desk", policy=policy)
     sockets = listen(["127.0.0.1"], port)
     engine = await engines.open(capsule.session_id, Rules.of(capsule, max_live=1000))
-    place = Workplace(store, engine, inbox, desk, sockets[0].getsockname()[1], capsule)
+    place = Workplace(store, engine, inbox, desk, sockets[0].getsockname()[1], capsule, policy)
     try:
         inbox.start(engine, capsule)
         await server.start(sockets)

@@ -200,7 +200,7 @@ class Inbox:
         """Watch the deadlines, in a task that lives only while there are leases."""
         if lease.deadline < self._looks_at:
             self._earlier.ring()
-        if self._watch is None or self._watch.done():
+        if not self._closing and (self._watch is None or self._watch.done()):
             self._watch = asyncio.create_task(self._mind_leases(), name=f"leases of {self._capsule.id}")
 
     async def _mind_leases(self) -> None:
