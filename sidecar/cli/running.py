@@ -82,10 +82,19 @@ class Event:
 
 
 def call(
-    running: Running, method: str, path: str, *, token: bool = True, body: dict[str, Any] | None = None
+    running: Running,
+    method: str,
+    path: str,
+    *,
+    token: bool = True,
+    body: dict[str, Any] | None = None,
+    timeout: float = TIMEOUT,
 ) -> DeskAnswer:
-    """Ask the desk, with the admin token unless told otherwise; raise SidecarError when it cannot be reached."""
-    with _asked(running, method, path, token=token, body=body) as response:
+    """Ask the desk, with the admin token unless told otherwise; raise SidecarError when it cannot be reached.
+
+    `timeout` are the seconds for which it may be silent, the connecting included.
+    """
+    with _asked(running, method, path, token=token, body=body, timeout=timeout) as response:
         return DeskAnswer(response.status, response.read(), response.headers.get("Last-Event-ID"))
 
 
@@ -144,10 +153,17 @@ def _asked(
     if body is not None:
         fields["Content-Type"] = "application/json"
     connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=timeout)
+    until = time.monotonic() + timeout
     try:
+        connection.connect()
+        connection.sock.settimeout(max(0.1, until - time.monotonic()))
         connection.request(method, path, None if body is None else json.dumps(body), fields)
         with connection.getresponse() as response:
             yield response
+    except TimeoutError as error:
+        raise SidecarError(
+            f"the desk at {running.desk_url} does not answer: nothing came for {timeout:g} s"
+        ) from error
     except (OSError, http.client.HTTPException) as error:
         raise SidecarError(
             f"the desk at {running.desk_url} does not answer: {str(error) or 'connection closed'}"
