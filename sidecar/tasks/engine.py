@@ -55,7 +55,7 @@ class Engine(WorkSide):
         return change.updates[0]
 
     async def list(self, most: int) -> Sequence[Task]:
-        """Return the committed tasks, the newest first, at most so many. Raises StoreError."""
+        """Return the committed tasks, the newest first, at most so many, without output. Raises StoreError."""
         await self.load()
         return await self._log.newest(self.session_id, most)
 

@@ -33,6 +33,10 @@ _READ_TASKS: Final = (
     "SELECT id, context_id, owner, state, created_at, status, output, ended_at, waiting_since, turn, attempt, began, note"
     " FROM tasks WHERE session_id = ?"
 )
+_NEWEST_TASKS: Final = (
+    "SELECT id, context_id, owner, state, created_at, status, NULL, ended_at, waiting_since, turn, attempt, began, note"
+    " FROM tasks WHERE seq IN (SELECT seq FROM tasks WHERE session_id = ? ORDER BY seq DESC LIMIT ?) ORDER BY seq DESC"
+)
 _KEEP_SESSION: Final = (
     "INSERT INTO sessions (id, generation) VALUES (?, ?)"
     " ON CONFLICT (id) DO UPDATE SET generation = excluded.generation"
@@ -112,7 +116,7 @@ class Log:
         return await self.store.read(partial(_find, session_id, task_id))
 
     async def newest(self, session_id: str, most: int) -> tuple[Task, ...]:
-        """Return the committed tasks of the session, the newest first. Raises StoreError."""
+        """Return the committed tasks of the session, the newest first, without output. Raises StoreError."""
         return await self.store.read(partial(_newest, session_id, most))
 
     async def inputs(self, task_id: str) -> tuple[tuple[int, Input], ...]:
@@ -230,7 +234,7 @@ def _find(session_id: str, task_id: str, connection: sqlite3.Connection) -> Task
 
 
 def _newest(session_id: str, most: int, connection: sqlite3.Connection) -> tuple[Task, ...]:
-    rows = connection.execute(_READ_TASKS + " ORDER BY seq DESC LIMIT ?", (session_id, most))
+    rows = connection.execute(_NEWEST_TASKS, (session_id, most))
     return tuple(_task(row) for row in rows)
 
 

@@ -208,3 +208,15 @@ async def test_ended_tasks_stay_readable_as_long_as_configured(tmp_path: Path) -
         s.engines.reconfigure(keep_events=1, keep_tasks=0.0)
         await s.engines.trim()
         assert (await s.call("tasks/get", {"id": working.id}))["error"]["code"] == -32001
+
+
+async def test_tasks_are_listed_the_newest_first_without_their_output(tmp_path: Path) -> None:
+    """Those of the session alone, and no more than were asked for."""
+    async with session(tmp_path, capsule(queue_depth=9)) as s:
+        ids = [await s.send() for _ in range(4)]
+        await (await work(s.engine)).complete("x")
+        assert [task.id for task in await s.engine.list(3)] == ids[:0:-1]
+        *_, oldest = await s.engine.list(9)
+        assert (oldest.id, oldest.state, oldest.output) == (ids[0], TaskState.COMPLETED, None)
+    async with session(tmp_path, capsule(session_id="ses_other")) as s:
+        assert await s.engine.list(9) == ()
