@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sidecar.tasks.engine import Engine
 
 QUICK = Patience(
-    connect=2.0, answer=2.0, silence=2.0, away=1.5, first=0.02, longest=0.1, poll=0.05, probe=0.2
+    connect=2.0, answer=2.0, silence=2.0, away=1.5, first=0.02, longest=0.1, poll=0.05, probe=0.2, quiet=0.1
 )
 
 

@@ -128,19 +128,19 @@ class ScriptedDoor:
         self.heartbeat = 15.0
         self.port = 0
         self.refuses_cancel = False
-        self._lives = 0
+        self.streamss = 0
         self._server: asyncio.Server | None = None
         self._group: asyncio.TaskGroup | None = None
         self._clients: set[asyncio.StreamWriter] = set()
         self._forget()
 
     def _forget(self) -> None:
-        self._lives += 1
-        self.session = f"ses_{self._lives:04}"
+        self.streamss += 1
+        self.session = f"ses_{self.streamss:04}"
         self.tasks: dict[str, Work] = {}
         self.frames: list[tuple[int, bytes]] = []
         self.head = 0
-        self._live: set[asyncio.Queue[bytes | None]] = set()
+        self.streams: set[asyncio.Queue[bytes | None]] = set()
 
     # life
 
@@ -187,19 +187,19 @@ class ScriptedDoor:
         self.head += 1
         text = f"id: {self.head}\nevent: {event}\ndata: {json.dumps(data)}\n\n".encode()
         self.frames = [*self.frames[-KEPT + 1 :], (self.head, text)]
-        for queue in self._live:
+        for queue in self.streams:
             queue.put_nowait(text)
 
     def lag(self, missed: int) -> None:
         """Leave out the next frames of every open stream, and say so."""
-        before, self._live = self._live, set()
+        before, self.streams = self.streams, set()
         for queue in before:
             queue.put_nowait(f'event: lagged\ndata: {{"missed":{missed}}}\n\n'.encode())
         self._lagging = before
 
     def catch_up(self) -> None:
         """Go on with the streams that lagged."""
-        self._live |= self._lagging
+        self.streams |= self._lagging
 
     # requests
 
@@ -322,10 +322,10 @@ class ScriptedDoor:
                 told = {"id": "tsk_none", "context_id": context_id, "status": status, "final": True}
                 writer.write(f"event: status\ndata: {json.dumps(told)}\n\n".encode())
                 return
-            self._live.add(queue)
+            self.streams.add(queue)
             text = "\n".join(p["text"] for p in message["parts"] if "text" in p)
             work = self.take(text, context_id)
-        self._live.add(queue)
+        self.streams.add(queue)
         assert self._group is not None
         leaving = self._group.create_task(_until_it_leaves(reader, queue))
         try:
@@ -343,7 +343,7 @@ class ScriptedDoor:
                     return
         finally:
             leaving.cancel()
-            self._live.discard(queue)
+            self.streams.discard(queue)
 
     def _replay(self, after: int, writer: asyncio.StreamWriter) -> None:
         if self.frames and (after > self.head or after < self.frames[0][0] - 1):

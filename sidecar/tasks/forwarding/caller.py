@@ -32,6 +32,7 @@ MOST_ANSWER: Final = 48 * 1024 * 1024
 MOST_REFUSAL: Final = 64 * 1024
 
 _PASSING: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
+_UNREAD: Final = frozenset({429, 503})
 _AGENT: Final = "sidecar"
 
 
@@ -41,7 +42,7 @@ class Patience:
 
     `connect` until a connection is open, `answer` until an answer is whole, `silence` between two bytes of a
     stream. A task waits `away` for a door that is away, with pauses from `first` doubling up to `longest`. `poll` is
-    between two looks where there is no stream, `probe` between two looks at the card.
+    between two looks where there is no stream, `probe` between two looks at the card. A replay is over once a stream has been `quiet` for so long.
     """
 
     connect: float = 5.0
@@ -52,6 +53,7 @@ class Patience:
     longest: float = 10.0
     poll: float = 1.0
     probe: float = 15.0
+    quiet: float = 2.0
 
 
 def client_session(patience: Patience, *, loopback: bool) -> aiohttp.ClientSession:
@@ -309,7 +311,7 @@ def status_trouble(status: int, where: str) -> AwayError | WrongError:
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         return WrongError(f"{where} refuses the credentials ({status}): set forward.token")
     if status in _PASSING:
-        return AwayError(f"{where} answers with HTTP status {status}")
+        return AwayError(f"{where} answers with HTTP status {status}", sent=status not in _UNREAD)
     return WrongError(f"{where} answers with HTTP status {status}")
 
 

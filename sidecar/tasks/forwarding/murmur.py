@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from sidecar.tasks.model import Input
     from sidecar.tasks.said import Said
 
-SEEK: Final = 2.0
-"""Seconds without a frame after which a replay counts as over."""
 RESTS: Final = 2
 """How often a door must be seen at rest before it counts as not having a task."""
 MISSED: Final = "some of what was said is lost"
@@ -99,6 +97,7 @@ class MurmurWay:
         self._held: str | None = None
         self._behind = False
         self._quiet = False
+        self._why = ""
 
     async def follow(self, door: Door, track: Track, inputs: Sequence[Input]) -> AsyncGenerator[Batch]:
         """Go on from there; see `Way.follow`."""
@@ -144,6 +143,7 @@ class MurmurWay:
                             start.over()
                         yield batch
             except AwayError as error:
+                self._why = str(error)
                 if not error.sent:
                     yield Batch((), replace(track, kind=door.kind), early=True)
                 raise
@@ -158,7 +158,7 @@ class MurmurWay:
         async with self._streaming(door, murmur.WATCH, {}, track.cursor) as stream:
             rests = 0
             while rests < RESTS:
-                batch = await self._next(door, stream, track, within=SEEK)
+                batch = await self._next(door, stream, track, within=self._errand.patience.quiet)
                 yield batch
                 track = batch.track
                 if batch.over:
@@ -168,7 +168,7 @@ class MurmurWay:
                     elsewhere = found is None or found.context_id != self._errand.task.context_id
                     rests += elsewhere and (found is None or found.state.terminal)
         yield Batch((), replace(track, begun=False, inputs=0), early=True)
-        raise AwayError(f"{door.where} did not take the task", sent=False)
+        raise AwayError(self._why or f"{door.where} did not take the task", sent=False)
 
     async def _current(self, door: Door) -> TaskObject | None:
         try:
@@ -190,8 +190,9 @@ class MurmurWay:
         async with self._streaming(door, murmur.WATCH, {}, track.cursor) as stream:
             task = await self._get(door, track)
             ended = task if task.state.terminal else None
+            quiet = self._errand.patience.quiet
             while True:
-                batch = await self._next(door, stream, track, within=SEEK if ended else None, known=task)
+                batch = await self._next(door, stream, track, within=quiet if ended else None, known=task)
                 yield batch
                 track = batch.track
                 if batch.over:

@@ -26,7 +26,7 @@ def text(words: str) -> list[Part]:
 class Obedient(AgentExecutor):
     """Does what the message says."""
 
-    async def execute(self, context, event_queue) -> None:  # noqa: ANN001 - the SDK's own signature
+    async def execute(self, context, event_queue) -> None:
         """Chunks, questions, messages, artifacts, failures, and waiting for ever."""
         words = context.get_user_input().split()
         if words[0] == "message":
@@ -63,7 +63,7 @@ class Obedient(AgentExecutor):
         else:
             await asyncio.sleep(3600)
 
-    async def cancel(self, context, event_queue) -> None:  # noqa: ANN001 - the SDK's own signature
+    async def cancel(self, context, event_queue) -> None:
         """Cancel."""
         await TaskUpdater(event_queue, context.task_id, context.context_id).cancel()
 
