@@ -26,6 +26,8 @@ MOST_BYTES: Final = 256 * 1024
 """What goes in one request, and what may wait to be sent before a caller has to."""
 PIECE: Final = 64 * 1024
 """Characters of text in one line."""
+UNHEARD: Final = 0.25
+"""Seconds before a worker listens for news: most small tasks are done by then, and a request is spared."""
 LONGEST_PAUSE: Final = 1.0
 """Seconds between two attempts while the sidecar is away: shorter than any lease."""
 
@@ -271,6 +273,7 @@ class Task:
                 pause.reset()
 
     async def _listen_for_ever(self) -> None:
+        await asyncio.sleep(UNHEARD)
         pause = Pause(self._client, LONGEST_PAUSE)
         while not self._done:
             try:
