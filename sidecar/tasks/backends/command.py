@@ -161,7 +161,7 @@ class CommandBackend:
 def environment(
     environ: Mapping[str, str], settings: CommandSettings, capsule: Capsule, task: Task
 ) -> dict[str, str]:
-    """Return the whole environment of a command (docs/workers.md): a few variables, those it is to get, and five."""
+    """Return the whole environment of a command (docs/commands.md): a few variables, those it is to get, and five."""
     names = (*PASSED_ON, *settings.env)
     return {
         **{name: environ[name] for name in names if name in environ},
