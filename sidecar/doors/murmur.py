@@ -103,7 +103,7 @@ class FrameStream:
         await self._subscription.wait()
         missed, frames = self._subscription.take()
         chunk = (murmur.lagged_frame(missed) if missed else b"") + self._joined(frames)
-        if self._subscription.ending and not self._over:
+        if self._subscription.ended and not self._over:
             self._over = True
             chunk += murmur.CAPSULE_CLOSED
         return chunk

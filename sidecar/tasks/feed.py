@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 QUEUED: Final = 128
 """Frames that wait for one connection before the oldest are dropped (murmur reference, Streams)."""
+TAKEN: Final = 64 * 1024
+"""Bytes that leave the queue at once, or one frame: in the queue all connections share them, behind it none do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,19 +132,27 @@ class Subscription:
         self._feed.join(self)
 
     def take(self) -> tuple[int, list[Frame]]:
-        """Return how many frames were dropped since the last call, and those that wait behind them."""
+        """Return how many frames were dropped since the last call, and the next that wait behind them."""
         missed, self._missed = self._missed, 0
-        frames = list(self._queue)
-        self._queue.clear()
+        frames: list[Frame] = []
+        size = 0
+        while self._queue and size < TAKEN:
+            frames.append(self._queue.popleft())
+            size += len(frames[-1].data)
         if frames:
             self.cursor = frames[-1].number
         return missed, frames
 
+    @property
+    def ended(self) -> bool:
+        """Whether it is to end, and nothing waits any more."""
+        return self.ending and not self._queue
+
     def push(self, frame: Frame) -> None:
-        """Queue a frame that was published; the oldest makes room."""
+        """Queue a frame that was published; the oldest makes room, unless the reader is here and takes all at once."""
         if frame.number <= self.cursor or not self._wants(frame.number, frame.task_id):
             return
-        if len(self._queue) == QUEUED:
+        while len(self._queue) >= QUEUED and self._waiter is None:
             self._queue.popleft()
             self._missed += 1
         self._queue.append(frame)

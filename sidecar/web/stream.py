@@ -64,6 +64,7 @@ class EventStream:
             while (frames := await self._frames.next()) is not None:
                 chunk = b"%x\r\n%b\r\n" % (len(frames), frames) if chunked else frames
                 await writer.write(chunk, drain=False)
+                frames = chunk = b""  # a stream that waits holds nothing of what it has sent
                 if connection.writing_paused:
                     await patiently(connection, writer)
             if chunked:
