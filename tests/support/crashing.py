@@ -13,6 +13,7 @@ import logging
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -55,7 +56,8 @@ tasks: {{concurrency: 6}}
 limits: {{stop_grace: 200ms}}
 command: {{argv: [{agent}]}}
 capsules:
-  command: {{backend: command, path: {root}/command}}
+  command: {{backend: command, path: {root}/command, port: {command_port}}}
+  inbox: {{port: {inbox_port}}}
 """
 
 
@@ -76,7 +78,8 @@ class Life:
         agent.write_text(AGENT)
         agent.chmod(0o755)
         self.config = directory / "config.yaml"
-        self.config.write_text(CONFIG.format(root=self.root, agent=json.dumps(str(agent))))
+        ports = {f"{name}_port": free_port() for name in self.known}
+        self.config.write_text(CONFIG.format(root=self.root, agent=json.dumps(str(agent)), **ports))
 
     def start(self) -> Spawned:
         """Start the sidecar, whose standard input is a leash."""
@@ -283,6 +286,16 @@ class Beside:
                     command, await self.load.call(command, "tasks/cancel", {"id": task_id})
                 )
         return not any(any(row["tasks"].values()) for row in rows.values())
+
+
+def free_port() -> int:
+    """Return a port that was free a moment ago, beyond those that sidecars choose and the kernel gives to clients."""
+    low, high = 61_001, 65_535
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", random.randrange(low, high)))
+            port: int = probe.getsockname()[1]
+            return port
 
 
 def ancestors(pid: int) -> set[int]:
