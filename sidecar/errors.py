@@ -35,6 +35,7 @@ class Problem:
 
     `line` and `column` count from 1; 0 means that the problem concerns the file as a whole.
     `key` is the dotted path of the offending key (`artifacts[0].version`), or empty.
+    `count` is how many problems it stands for: one, but for a last line that says how many more there are.
     """
 
     file: str
@@ -44,6 +45,7 @@ class Problem:
     key: str
     message: str
     severity: Severity = Severity.ERROR
+    count: int = 1
 
     def __str__(self) -> str:
         place = self.file

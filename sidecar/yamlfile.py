@@ -1,9 +1,10 @@
 """Hardened loading of YAML files, with the place of everything in them: for manifests and for the configuration.
 
-One pass over the events of libyaml's parser checks the file and builds its values at the same time. What a file
-of ours has no use for is refused before anything is made of it: other encodings, more than one document,
-duplicate keys, deep nesting, aliases that multiply, tags other than `!!str`, `!!seq` and `!!map`, and
-unquoted placeholders such as `{{ name }}`. Anchors, aliases and merge keys (`<<`) are understood.
+One pass over the events of libyaml's parser checks the file and builds its values at the same time. What is beyond a
+bound is refused before anything is made of it: other encodings, too many bytes, deep nesting, aliases that multiply.
+What else a file of ours has no use for is noted, and the rest of it read all the same: more than one document,
+duplicate keys (the first counts), tags other than `!!str`, `!!seq` and `!!map`, numbers that are none, and unquoted
+placeholders such as `{{ name }}`. Anchors, aliases and merge keys (`<<`) are understood.
 Plain scalars mean what YAML 1.1 says they mean, so that strict types above can tell a user what to quote.
 """
 
@@ -12,17 +13,28 @@ from __future__ import annotations
 import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from unicodedata import category
 
 import yaml
+from yaml import events
 from yaml.reader import ReaderError
 
 from sidecar.errors import Problem, SidecarError
-from sidecar.yamltree import PLACEHOLDER, TOO_DEEP, Builder, Mark, Node, Refused, Text, Unfilled, shortened
+from sidecar.yamltree import (
+    PLACEHOLDER,
+    SECOND,
+    TOO_DEEP,
+    Builder,
+    Mark,
+    Node,
+    Refused,
+    Text,
+    Unfilled,
+    shortened,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-    from yaml import events
 
 Path: TypeAlias = tuple[Any, ...]
 """Mapping keys and list indexes, from the top of the file down."""
@@ -32,16 +44,22 @@ MAX_AGAIN: Final = 1 << 20
 MAX_UNFILLED: Final = 100
 """So many placeholders are reported one by one."""
 
+_SHAPELESS: Final = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})
+_UNSEEN: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
+)
+"""What Unicode counts as letters or marks though it shows nothing: fillers, joiners, variation selectors."""
 _BOM: Final = b"\xef\xbb\xbf"
 _COMMENT: Final = re.compile(r"(?:^|\s)#")
 _OPENED_BEFORE: Final = frozenset({"could not find expected ':'", "found unexpected end of stream"})
+_NO_DOCUMENT: Final = "did not find expected <document start>"
 _HINTS: Final[Mapping[str | None, str]] = MappingProxyType(
     {
         "could not find expected ':'": "is no `key: value`; mend the line or its indentation",
         "found unexpected end of stream": "the quote that begins here is never closed; close it",
         "mapping values are not allowed in this context": "a second `: ` in a value, or wrong indentation; "
         "quote the value, or mend the indentation",
-        "did not find expected <document start>": "does not belong to what stands above; mend the indentation",
+        _NO_DOCUMENT: "does not belong to what stands above; mend the indentation",
         "did not find expected key": "is no `key: value` of the block around it; mend the line or its indentation",
         "did not find expected node content": "a value is missing here, or a bracket is not closed",
         "did not find expected '-' indicator": "is no `- item` of the list around it; mend its indentation",
@@ -63,14 +81,25 @@ class YamlError(SidecarError):
 class Document:
     """A parsed file: its value, and the place of every part of it.
 
-    `value` is plain Python: dict, list, str, int, float, bool, None, date, datetime. `refused` are its unquoted
-    placeholders, which stand as text in the value. `odd_integers` says that some integer is not written in
+    `value` is plain Python: dict, list, str, int, float, bool, None, date, datetime (and `OtherKey` among keys).
+    `refused` is what is wrong with it as YAML, in file order: unquoted placeholders, which stand as text in the
+    value, duplicate keys, tags and the like. Such a file is not to be taken. `odd_integers` says that some integer is not written in
     plain decimal digits (`0123`, `12:30`, `0x1F`, `1_000`), `odd_text` that some unquoted text is a number to
-    YAML 1.2 (`1e3`, `08`, `0o17`), `braces` that the text may hold placeholders.
+    YAML 1.2 (`1e3`, `08`, `0o17`), `odd_words` that some is a boolean to others (`y`, `n`), `braces` that the text may hold placeholders.
     What is not there falls back to its nearest parent.
     """
 
-    __slots__ = ("_root", "_text", "braces", "file", "odd_integers", "odd_text", "refused", "value")
+    __slots__ = (
+        "_root",
+        "_text",
+        "braces",
+        "file",
+        "odd_integers",
+        "odd_text",
+        "odd_words",
+        "refused",
+        "value",
+    )
 
     def __init__(self, file: str, text: Text, root: Node, builder: Builder) -> None:
         self.file = file
@@ -78,6 +107,7 @@ class Document:
         self.refused: tuple[Problem, ...] = ()
         self.odd_integers = builder.odd_integers
         self.odd_text = builder.odd_text
+        self.odd_words = builder.odd_words
         self.braces = "{{" in text.text
         self._root = root
         self._text = text
@@ -133,7 +163,7 @@ class Document:
 def parse(data: bytes, *, file: str, code: str, max_bytes: int) -> Document:
     """Parse a file of which nothing may be wrong.
 
-    Raises YamlError, whose problems carry `file` and `code`; unquoted placeholders are all reported.
+    Raises YamlError, whose problems carry `file` and `code`.
     """
     document = examine(data, file=file, code=code, max_bytes=max_bytes)
     if document.refused:
@@ -142,43 +172,59 @@ def parse(data: bytes, *, file: str, code: str, max_bytes: int) -> Document:
 
 
 def examine(data: bytes, *, file: str, code: str, max_bytes: int) -> Document:
-    """Parse a file, leaving unquoted placeholders in `Document.refused` so that the rest can be looked at too.
+    """Parse a file, leaving in `Document.refused` what is wrong while the rest can be looked at too.
 
-    Raises YamlError, whose problems carry `file` and `code`.
+    Raises YamlError, whose problems carry `file` and `code`, where that cannot be.
     """
     data = data.removeprefix(_BOM)
     original = _decode(data, max_bytes, file=file, code=code)
     text, found = original, dict[int, str]()
 
-    def problem(message: str, offset: int, path: Path = ()) -> Problem:
-        return Problem(file, *original.place(offset), code, dotted(path), message)
+    def problem(message: str, offset: int, path: Path = (), count: int = 1) -> Problem:
+        return Problem(file, *original.place(offset), code, dotted(path), message, count=count)
 
     def unfilled(path_at: Callable[[int], Path]) -> list[Problem]:
-        return [
+        places = sorted(found)
+        problems = [
             problem(
                 f"the placeholder {shortened(found[at])} was left in; write the value itself", at, path_at(at)
             )
-            for at in sorted(found)[:MAX_UNFILLED]
+            for at in places[:MAX_UNFILLED]
         ]
+        if (more := len(places) - MAX_UNFILLED) > 0:
+            problems.append(problem(f"and {more} more placeholders", places[-1], (), more))
+        return problems
+
+    def wrong(builder: Builder) -> list[Problem]:
+        problems = [
+            problem(one.message, text.offset(one.mark.line, one.mark.column), one.path)
+            for one in builder.wrong
+        ]
+        if builder.unlisted:
+            problems.append(
+                problem(f"and {builder.unlisted} more of this kind", len(text.text), (), builder.unlisted)
+            )
+        return problems
 
     for _ in range(min(MAX_UNFILLED, 1 + MAX_AGAIN // (len(data) + 1))):
         builder = Builder(text.text.encode() if found else data, text)
         try:
             root = builder.build()
-        except (Unfilled, Refused, yaml.YAMLError) as wrong:
+        except (Unfilled, Refused, yaml.YAMLError) as error:
             found |= builder.unfilled
-            message, at, placeholder = _explain(wrong, builder, text)
+            message, at, placeholder = _explain(error, builder, text)
             if placeholder is None:
-                problems = [*unfilled(lambda _: ()), problem(message, at)]
+                problems = [*unfilled(lambda _: ()), *wrong(builder), problem(message, at)]
                 raise YamlError(*sorted(problems)) from None
             found[at] = placeholder
             text = Text(_masked(text.text, at, placeholder, len(found)))
         else:
             found |= builder.unfilled
             document = Document(file, original, root, builder)
-            document.refused = tuple(unfilled(document.path_at))
+            document.refused = tuple(sorted([*unfilled(document.path_at), *wrong(builder)]))
             return document
-    raise YamlError(*unfilled(lambda _: ()))
+    last = problem("and perhaps more: nothing is read behind so many placeholders", max(found))
+    raise YamlError(*unfilled(lambda _: ()), last)
 
 
 def _decode(data: bytes, max_bytes: int, *, file: str, code: str) -> Text:
@@ -216,6 +262,9 @@ def _explain(wrong: Exception, builder: Builder, text: Text) -> tuple[str, int, 
     found = _placeholder_before(text, builder.last, at)
     if found is not None:
         return "", found.start(), found[0]
+    ended = builder.last
+    if wrong.problem == _NO_DOCUMENT and isinstance(ended, events.DocumentEndEvent) and ended.explicit:
+        return SECOND, at, None
     return _hint(wrong, text.text[at : at + 1]), at, None
 
 
@@ -255,6 +304,11 @@ def _masked(text: str, at: int, placeholder: str, number: int) -> str:
 def dotted(path: Path) -> str:
     """Return a path as users write it: `artifacts[0].version`."""
     return "".join(f"[{p}]" if type(p) is int else f".{p}" for p in path).removeprefix(".")
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing of a text can be seen: it is empty, or all white space, controls and characters without a shape."""
+    return all(category(letter) in _SHAPELESS or _UNSEEN.fullmatch(letter) for letter in text)
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:

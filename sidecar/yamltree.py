@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeAlias
 
 import yaml
 from yaml import events
@@ -33,7 +33,12 @@ MAX_ALIASED: Final = 10_000
 """So many values may be repeated by the aliases of one file, all together."""
 MAX_NUMBER: Final = 100
 """The longest number in characters: base 60 takes quadratic time."""
+MAX_WRONG: Final = 1000
+"""So many of what is wrong with a file and leaves the rest of it readable are kept; the others are counted."""
 PLACEHOLDER: Final = re.compile(r"\{\{[^{}]*\}\}")
+
+BOOLEANS_ELSEWHERE: Final = frozenset("yYnN")
+"""What YAML 1.1 takes for booleans, and PyYAML does not."""
 
 _BREAK: Final = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 _EDITOR_BREAK: Final = re.compile("\r\n|[\r\n]")
@@ -43,6 +48,8 @@ _NUMBER_ELSEWHERE: Final = re.compile(
 """The numbers of YAML 1.2."""
 _DECIMAL: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _MERGE: Final = object()
+_NOWHERE: Final = events.Event()
+SECOND: Final = "a second document begins here, and a file holds one: remove it"
 _TAG: Final = "tag:yaml.org,2002:"
 _TAGS: Final[Mapping[type, tuple[str | None, ...]]] = MappingProxyType(
     {
@@ -81,7 +88,7 @@ def is_number_elsewhere(text: str) -> bool:
 
 
 class Refused(Exception):  # noqa: N818 - a signal, turned into a YamlError where the file's name is known
-    """What is wrong, and where, in YAML's own count of lines and columns from 0."""
+    """What is beyond a bound, and where, in YAML's own count of lines and columns from 0: nothing is read behind it."""
 
     def __init__(self, message: str, mark: Mark) -> None:
         super().__init__(message)
@@ -94,6 +101,38 @@ class Unfilled(Exception):  # noqa: N818 - likewise
     def __init__(self, mark: Mark) -> None:
         super().__init__()
         self.at = (mark.line, mark.column)
+
+
+class _Enough(Exception):  # noqa: N818 - a signal within this module
+    """What is left of the file is not to be read."""
+
+
+class Wrong(NamedTuple):
+    """What is wrong with a part of a file while the rest can be read; `path` is where that stands as far as is known."""
+
+    message: str
+    mark: Mark
+    path: tuple[Any, ...]
+
+
+class OtherKey:
+    """A key that equals another one of its mapping for Python alone, such as `true` beside `1`."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, OtherKey):
+            return NotImplemented
+        return type(self.value) is type(other.value) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash((OtherKey, type(self.value), self.value))
+
+    def __str__(self) -> str:
+        return str(self.value)
 
 
 class Node:
@@ -139,12 +178,18 @@ class Text:
 
 
 class Builder:
-    """One pass over a parser's events, with a stack of the collections that are open."""
+    """One pass over a parser's events, with a stack of the collections that are open.
+
+    `wrong` is what was found to be wrong on the way, `unlisted` how much more of that there is.
+    """
 
     def __init__(self, data: bytes, text: Text) -> None:
         self.odd_integers = False
         self.odd_text = False
+        self.odd_words = False
         self.unfilled: dict[int, str] = {}
+        self.wrong: list[Wrong] = []
+        self.unlisted = 0
         self.last: events.Event | None = None
         self._text = text
         self._braces = "{{" in text.text
@@ -152,25 +197,52 @@ class Builder:
         self._root: Node | None = None
         self._parent: Node | None = None
         self._key: Node | None = None
-        self._stack: list[tuple[Node | None, Node | None, str | None]] = []
+        self._nowhere = Node(None, _NOWHERE)
+        self._stack: list[tuple[Node | None, Node | None, str | None, Node | None]] = []
         self._anchors: dict[str, Node | None] = {}
         self._count = 0
         self._aliased = 0
 
     def build(self) -> Node:
-        """Return the node of the file's one document."""
+        """Return the node of the file's first document. Raises Refused, Unfilled, and what the parser raises."""
         handlers, following = self._HANDLERS, self._next
-        while (event := following()) is not None:
-            self.last = event
-            handler = handlers.get(type(event))
-            if handler is not None:
-                handler(self, event)
+        try:
+            while (event := following()) is not None:
+                self.last = event
+                handler = handlers.get(type(event))
+                if handler is not None:
+                    handler(self, event)
+        except _Enough:
+            pass
         assert self._root is not None  # noqa: S101 - the end of the stream has set it
         return self._root
 
     def _document(self, event: events.DocumentStartEvent) -> None:
         if self._root is not None:
-            raise Refused("a second document begins here, and a file holds one: remove it", event.start_mark)
+            self.refuse(SECOND, event.start_mark)
+            raise _Enough
+
+    def refuse(self, message: str, mark: Mark, *, path: tuple[Any, ...] = ()) -> None:
+        """Note what is wrong while the rest can be read."""
+        if len(self.wrong) < MAX_WRONG:
+            self.wrong.append(Wrong(message, mark, path))
+        else:
+            self.unlisted += 1
+
+    def _here(self) -> tuple[Any, ...]:
+        """Return the path of what comes next, as far as it leads through keys that are kept."""
+        path: list[Any] = []
+        opened = [(parent, key, True) for parent, _, _, key in self._stack]
+        for parent, key, behind in [*opened, (self._parent, self._key, False)]:
+            if parent is None:
+                continue
+            if type(parent.value) is list:
+                path.append(len(parent.value) - behind)
+            elif key is None or key is self._nowhere or key.value is _MERGE:
+                break
+            else:
+                path.append(key.value)
+        return tuple(path)
 
     def _end(self, event: events.StreamEndEvent) -> None:
         if self._root is None:
@@ -187,6 +259,8 @@ class Builder:
             parent.children.append(node)
         elif key is None:
             self._key = self._checked_key(parent, node)
+        elif key is self._nowhere:
+            self._key = None
         else:
             self._key = None
             parent.children[key.value] = (key, node)
@@ -194,14 +268,22 @@ class Builder:
                 parent.value[key.value] = node.value
 
     def _checked_key(self, parent: Node, node: Node) -> Node:
+        """Return the key's node, or the one whose value is dropped."""
         if node.children is not None:
-            raise Refused("a list or a mapping cannot be a key; write one word", node.start)
-        if node.value in parent.children:
-            first = self._text.place(self._text.extent(parent.children[node.value][0])[0])[0]
-            start, end = self._text.extent(node)
-            name = shortened(self._text.text[start:end])
-            raise Refused(f"the key {name} is in line {first} already; keep one of the two", node.start)
-        return node
+            self.refuse("a list or a mapping cannot be a key; write one word", node.start)
+            return self._nowhere
+        if node.value not in parent.children:
+            return node
+        known = node.value
+        if type(parent.children[known][0].value) is not type(known):
+            node.value = known = OtherKey(known)
+            if known not in parent.children:
+                return node
+        first = self._text.place(self._text.extent(parent.children[known][0])[0])[0]
+        start, end = self._text.extent(node)
+        name = shortened(self._text.text[start:end])
+        self.refuse(f"the key {name} is in line {first} already; keep one of the two", node.start)
+        return self._nowhere
 
     def _scalar(self, event: events.ScalarEvent) -> None:
         value: Any = event.value
@@ -226,6 +308,8 @@ class Builder:
                     return self._number(tag, event)
             if is_number_elsewhere(value):
                 self.odd_text = True
+        elif value in BOOLEANS_ELSEWHERE:
+            self.odd_words = True
         elif value == "<<" and self._key is None and self._parent and type(self._parent.value) is dict:
             return _MERGE
         if self._braces and "{{" in value:
@@ -244,15 +328,20 @@ class Builder:
             except (ValueError, OverflowError):
                 if tag == _TAG + "timestamp":
                     return value
-        raise Refused(
-            f"{shortened(value)} looks like a number, but cannot be one; quote it", event.start_mark
-        )
+        what = "looks like a number, but cannot be one: mend it"
+        if len(value) > MAX_NUMBER:
+            what = f"is too long for a number: write one of at most {MAX_NUMBER} characters"
+        message = f"{shortened(value)} {what}, or quote it where text is meant"
+        self.refuse(message, event.start_mark, path=self._here())
+        return value
 
     def _check_tag(self, event: Any) -> None:
         tag: str = event.tag
         if tag not in _TAGS[type(event)]:
             name = "!!" + tag.removeprefix(_TAG) if tag.startswith(_TAG) else tag
-            raise Refused(f"the tag {shortened(name)} is not taken; remove it", event.start_mark)
+            self.refuse(
+                f"the tag {shortened(name)} is not taken; remove it", event.start_mark, path=self._here()
+            )
 
     def _open(self, event: events.CollectionStartEvent) -> None:
         parent = self._parent
@@ -266,11 +355,12 @@ class Builder:
             for start in (parent.start, mark):
                 if PLACEHOLDER.match(self._text.text, self._text.offset(start.line, start.column)):
                     raise Unfilled(start)
+        below = self._key
         self._attach(node)
         node.size = self._count
         if event.anchor is not None:
             self._anchors[event.anchor] = None
-        self._stack.append((parent, self._key, event.anchor))
+        self._stack.append((parent, self._key, event.anchor, below))
         self._parent, self._key = node, None
 
     def _close(self, event: events.CollectionEndEvent) -> None:
@@ -280,7 +370,7 @@ class Builder:
         node.size = self._count - node.size + 1
         if type(node.value) is dict and _MERGE in node.children:
             self._merge(node, *node.children.pop(_MERGE))
-        self._parent, self._key, anchor = self._stack.pop()
+        self._parent, self._key, anchor, _ = self._stack.pop()
         if anchor is not None:
             self._anchors[anchor] = node
 
@@ -288,7 +378,8 @@ class Builder:
         """Take over what `<<` names; the mapping's own keys, and earlier sources, win."""
         for one in source.children if type(source.value) is list else (source,):
             if type(one.value) is not dict:
-                raise Refused("`<<` takes a mapping or a list of mappings", key.start)
+                self.refuse("`<<` takes a mapping or a list of mappings", key.start)
+                continue
             for name, child in one.children.items():
                 if name not in node.children:
                     node.children[name] = child
@@ -296,11 +387,14 @@ class Builder:
 
     def _alias(self, event: events.AliasEvent) -> None:
         name, mark = event.anchor or "", event.start_mark
-        if name not in self._anchors:
-            raise Refused(f"the alias *{shortened(name)} has no anchor &{shortened(name)} above it", mark)
-        named = self._anchors[name]
+        named = self._anchors.get(name)
         if named is None:
-            raise Refused(f"the alias *{shortened(name)} contains itself", mark)
+            why = f"has no anchor &{shortened(name)} above it"
+            if name in self._anchors:
+                why = "contains itself"
+            self.refuse(f"the alias *{shortened(name)} {why}", mark, path=self._here())
+            self._attach(Node(None, event))
+            return
         self._aliased += named.size
         if self._aliased > MAX_ALIASED:
             raise Refused(f"the aliases up to here repeat more than {MAX_ALIASED} values; write fewer", mark)

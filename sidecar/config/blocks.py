@@ -95,7 +95,7 @@ class Watch(Block):
     """How changes on disk are found."""
 
     tick: v.SomeSeconds = duration("2s", "Time between two looks at everything, whatever the hints say.")
-    settle: v.Seconds = duration("40ms", "A file is read once it has been still for so long.")
+    settle: v.Milliseconds = duration("40ms", "A file is read once it has been still for so long.")
     grace: v.Seconds = duration("2s", "A manifest that is gone is served for so long; it may be coming back.")
     force_tick: v.Flag = key(default=False, description="No inotify, the tick alone.")
 
@@ -108,8 +108,8 @@ class Tasks(Block):
         "fail", "What becomes of the tasks that a command ran when the sidecar ended."
     )
     keep_events: v.Count = key(100_000, "Events kept for replay, per session.")
-    keep_tasks: v.Seconds = duration("30d", "Ended tasks are kept for so long.")
-    forget: v.Seconds = duration(
+    keep_tasks: v.Days = duration("30d", "Ended tasks are kept for so long.")
+    forget: v.Hours = duration(
         "24h", "Session, id, port and tasks of a capsule that is gone are kept for so long."
     )
 

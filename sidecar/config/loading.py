@@ -14,9 +14,9 @@ from sidecar.config import environment
 from sidecar.config.backend_checks import backend_findings, replaced_by_flag
 from sidecar.config.checks import findings
 from sidecar.config.effective import under_flag
-from sidecar.config.problems import Sources
+from sidecar.config.problems import Sources, text_keys
 from sidecar.config.quantities import PortRange, parse_ports
-from sidecar.config.schema import DEFAULT_ROOT, Config, Keys
+from sidecar.config.schema import DEFAULT_ROOT, Config, Keys, Places
 from sidecar.config.values import Bases, Given
 from sidecar.errors import InputError, Problem, Severity
 from sidecar.yamlfile import Document, YamlError, examine
@@ -90,10 +90,10 @@ def build(
     over = _overlay(flags, environ)
     sources = Sources(file, document, over.names)
     problems = list(over.problems)
-    raw = {} if document is None else document.value
+    raw = {} if document is None else text_keys(document.value)
     merged = _merged(raw if isinstance(raw, dict) else {}, over)
     if document is not None:
-        problems += [*document.refused, *sources.of_file(_errors(raw, bases))]
+        problems += [*document.refused, *sources.of_keys(), *sources.of_file(_errors(raw, bases))]
     problems += sources.of_overlay(_errors(_merged({}, over), bases))
     if _wrong(problems):
         raise _refusal(problems)
@@ -108,7 +108,13 @@ def build(
     if _wrong(problems):
         raise _refusal(problems)
     values = {name: getattr(keys, name) for name in Keys.model_fields}
-    return Config(**values, source=source, warnings=tuple(_in_order(problems)))
+    places: dict[tuple[str | int, ...], Problem] = {
+        ("capsules", capsule_id): sources.problem(("capsules", capsule_id), "", "", at_key=True)
+        for capsule_id in keys.capsules
+    }
+    for index in range(len(keys.roots)):
+        places["roots", index, "path"] = sources.problem(("roots", index, "path"), "", "")
+    return Config(**values, source=source, warnings=tuple(_in_order(problems)), places=Places(places))
 
 
 def locate(

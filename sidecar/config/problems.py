@@ -14,6 +14,8 @@
 | `W-CFG-010` | a key about backends that nothing uses |
 | `W-CFG-011` | a secret that would be sent unencrypted |
 | `E-CFG-012` | a command that is not tied to a directory where several carry the name (`sidecar check`) |
+| `E-CFG-013` | a root that is not there, is no directory, or cannot be read (`sidecar check`) |
+| `W-CFG-014` | settings of a capsule that there is not (`sidecar check`) |
 | `E-CFG-013` | good, but not to be had at a reload: the desk's place is taken, or the state is another one |
 """
 
@@ -26,10 +28,10 @@ from sidecar.config.blocks import Block
 from sidecar.config.environment import FLAGS, WHERE
 from sidecar.config.quantities import quoted
 from sidecar.config.schema import Keys
-from sidecar.config.values import NOT_ALLOWED, WRONG_TYPE
+from sidecar.config.values import NOT_ALLOWED, WITHOUT_UNIT, WRONG_TYPE
 from sidecar.errors import Problem, Severity
 from sidecar.yamlfile import dotted, nearest
-from sidecar.yamltree import shortened
+from sidecar.yamltree import OtherKey, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -41,7 +43,7 @@ UNKNOWN: Final = "E-CFG-003"
 VALUE: Final = "E-CFG-004"
 OF_KEY: Final = "[key]"
 
-_PLAIN: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
+_DECIMAL: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
 
 Path = tuple[Any, ...]
 
@@ -62,10 +64,13 @@ class Sources:
         errors = tuple(errors)
         secrets = {tuple(error["loc"]) for error in errors if error.get("ctx", {}).get("secret")}
         taken = {(p.line, p.column) for p in document.refused}
+        durations = {tuple(error["loc"]) for error in errors if _lacks_unit(error)}
         for path, number in _integers(document.value) if document.odd_integers else ():
+            if path in durations:
+                continue  # which says what to write
             if any(path[: len(hidden)] == hidden for hidden in secrets):
                 continue  # it would be shown
-            if not _PLAIN.fullmatch(spelt := shortened(document.source(path))):
+            if not _DECIMAL.fullmatch(spelt := shortened(document.source(path))):
                 plain = re.sub("^([-+]?)0+(?=[0-9])", r"\1", spelt)
                 write = plain if plain.isdecimal() else f'{number}, or quote it: "{spelt}"'
                 found = self._at(path, TYPE, f"YAML reads {spelt} as {number}; write {write}")
@@ -81,23 +86,38 @@ class Sources:
             code, message = explain(error, _Spelt(document, path, at_key=at_key))
             yield self._at(path, code, message, at_key=at_key)
 
+    def of_keys(self) -> Iterator[Problem]:
+        """Yield the keys of the file that are no text. They are to be left out of what is checked otherwise."""
+        document = self._document
+        for path in _odd_keys(document.value) if document is not None else ():
+            assert document is not None  # noqa: S101 - there are no paths without one
+            place = document.place(path, key=True)
+            source = shortened(document.source(path, key=True))
+            message = "keys are text" + _hint(_plain(path[-1]), source)
+            shown = shortened(dotted((*path[:-1], source)), 120)
+            yield Problem(self._file or "", *place, TYPE, shown, message)
+
     def of_overlay(self, errors: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
         """Yield the problems of what flags and the environment say."""
         for error in errors:
             path = tuple(part for part in error["loc"] if part != OF_KEY)
-            name = self._name(path) or next((n for p, n in self._names.items() if p[: len(path)] == path), "")
+            name = self._name(path) or self._below(path)
             code, message = explain(error, None)
             yield Problem(_where(name), 0, 0, code, name, message)
 
-    def problem(self, path: Path, code: str, message: str) -> Problem:
-        """Make a problem or, by its code, a warning at a key, wherever its value came from."""
+    def problem(self, path: Path, code: str, message: str, *, at_key: bool = False) -> Problem:
+        """Make a problem or, by its code, a warning at a value or its key, wherever it came from."""
         severity = Severity.WARNING if code.startswith("W") else Severity.ERROR
         if name := self._name(path):
             return Problem(_where(name), 0, 0, code, name, message, severity)
         document = self._document
         written = () if document is None else _in_document(path, document.value)[0]
-        if document is not None and document.source(written):
-            return self._at(written, code, message, severity)
+        if document is not None and document.source(written, key=at_key):
+            if at_key and written != path and (name := self._below(path)):
+                return Problem(_where(name), 0, 0, code, name, message, severity)
+            return self._at(written, code, message, severity, at_key=at_key)
+        if name := self._below(path):
+            return Problem(_where(name), 0, 0, code, name, message, severity)
         return Problem(self._file or "defaults", 0, 0, code, dotted(path), message, severity)
 
     def _at(
@@ -113,6 +133,10 @@ class Sources:
         line, column = document.place(path, key=at_key) if document is not None else (0, 0)
         return Problem(self._file or "", line, column, code, shortened(dotted(path), 120), message, severity)
 
+    def _below(self, path: Path) -> str:
+        """Return a variable or flag that gave something below a path."""
+        return next((name for at, name in self._names.items() if at[: len(path)] == path), "")
+
     def _name(self, path: Path) -> str:
         """Return the variable or flag that gave the value at a path, or one above it."""
         return next((self._names[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self._names), "")
@@ -127,11 +151,40 @@ class _Spelt:
 
     def hint(self, *, quotable: bool = True) -> str:
         """Say what to quote, where YAML made something else of a word that was meant as text."""
-        if self.value is None:
-            return "; it is blank here"
-        if isinstance(self.value, str | list | dict) or not quotable:
-            return ""
-        return f'; YAML reads {self.source} as {_kind(self.value)}: quote it, "{self.source}"'
+        return _hint(self.value, self.source, quotable=quotable)
+
+
+def _lacks_unit(error: Mapping[str, Any]) -> bool:
+    expected = error.get("ctx", {}).get("expected")
+    return isinstance(expected, str) and expected.startswith(WITHOUT_UNIT)
+
+
+def text_keys(value: Any) -> Any:
+    """Return a value of the file without the entries whose key is no text, at any depth."""
+    if isinstance(value, dict):
+        return {key: text_keys(below) for key, below in value.items() if isinstance(key, str)}
+    return [text_keys(below) for below in value] if isinstance(value, list) else value
+
+
+def _odd_keys(value: Any, path: Path = ()) -> Iterator[Path]:
+    below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in below:
+        if isinstance(value, list) or isinstance(key, str):
+            yield from _odd_keys(item, (*path, key))
+        else:
+            yield (*path, key)
+
+
+def _plain(key: object) -> object:
+    return key.value if isinstance(key, OtherKey) else key
+
+
+def _hint(value: object, source: str, *, quotable: bool = True) -> str:
+    if value is None:
+        return "; it is blank here"
+    if isinstance(value, str | list | dict) or not quotable:
+        return ""
+    return f'; YAML reads {source} as {_kind(value)}: quote it, "{source}"'
 
 
 def explain(error: Mapping[str, Any], spelt: _Spelt | None) -> tuple[str, str]:
@@ -155,8 +208,6 @@ def explain(error: Mapping[str, Any], spelt: _Spelt | None) -> tuple[str, str]:
         return VALUE, f"{shown} is not one of {', '.join(words)}" + (
             f"; did you mean {near}?" if near else ""
         )
-    if error["loc"][-1:] == (OF_KEY,) or kind == "invalid_key":
-        return TYPE, "keys are text" + (spelt.hint() if spelt is not None else "")
     if kind == "tuple_type":
         return TYPE, "must be a list" + (
             f"; write [{spelt.source}]" if spelt and isinstance(spelt.value, str) else ""

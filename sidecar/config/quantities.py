@@ -52,14 +52,14 @@ def quoted(value: object) -> str:
     return f'"{text[:LONGEST_SHOWN]}…"' if len(text) > LONGEST_SHOWN else f'"{text}"'
 
 
-def parse_duration(text: str) -> float:
+def parse_duration(text: str, unit: str = "s") -> float:
     """Return seconds from `40ms`, `2s`, `1.5h`, `30d`.
 
-    Raises ValueError with what to write instead.
+    Raises ValueError with what to write instead; `unit` is the one that is proposed where there is none.
     """
     match = _QUANTITY.fullmatch(text)
     if match is None or match["unit"] not in UNITS or len(match[0]) != len(match["number"] + match["unit"]):
-        hint = _suggestion(text, UNITS, "s") or ", such as 40ms, 2s, 5m, 24h or 30d"
+        hint = _suggestion(text, UNITS, unit) or ", such as 40ms, 2s, 5m, 24h or 30d"
         raise ValueError(f"{quoted(text)} is no duration: a number and its unit (ms, s, m, h, d){hint}")
     number = float(match["number"])
     seconds = number / 1000 if match["unit"] == "ms" else number * UNITS[match["unit"]]

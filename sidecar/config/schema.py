@@ -12,15 +12,16 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from sidecar.config import values as v
 from sidecar.config.backends import Auth, CapsuleConfig, Command, Inbox
 from sidecar.config.blocks import Block, Desk, Heartbeat, Limits, Listen, Log, Root, Tasks, Watch, key
 from sidecar.config.effective import backend_of, command_of, forward_of, names_command
-from sidecar.errors import Problem
+from sidecar.errors import Problem, Severity
 from sidecar.model import InboxSettings, Settings
+from sidecar.yamlfile import dotted
 
 if TYPE_CHECKING:
     from pydantic_core import core_schema
@@ -82,14 +83,50 @@ class Keys(Block):
     )
 
 
+class Places:
+    """Where roots and settings of capsules were written. All are equal: a line that moved is no other configuration."""
+
+    __slots__ = ("_at",)
+
+    def __init__(self, at: Mapping[tuple[str | int, ...], Problem] = MappingProxyType({})) -> None:
+        self._at = at
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Places)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "Places()"
+
+    def problem(self, path: tuple[str | int, ...], code: str, message: str) -> Problem | None:
+        """Return a problem or, by its code, a warning at a place; None where it was written nowhere."""
+        at = self._at.get(path)
+        severity = Severity.WARNING if code.startswith("W") else Severity.ERROR
+        return None if at is None else replace(at, code=code, message=message, severity=severity)
+
+
 class Config(Keys):
     """The configuration in force.
 
     `source` is the absolute path of its file, None where there is none. `warnings` do not stand in its way.
+    `places` is where what it says of roots and capsules stands.
     """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     source: str | None = None
     warnings: tuple[Problem, ...] = ()
+    places: Places = Places()
+
+    def problem_at(self, path: tuple[str | int, ...], code: str, message: str) -> Problem:
+        """Return a problem or, by its code, a warning at `("roots", n, "path")` or `("capsules", id)`."""
+        found = self.places.problem(path, code, message)
+        if found is None:
+            severity = Severity.WARNING if code.startswith("W") else Severity.ERROR
+            found = Problem(self.source or "configuration", 0, 0, code, dotted(path), message, severity)
+        return found
 
     @cached_property
     def untied_commands(self) -> frozenset[str]:

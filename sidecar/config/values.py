@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 WRONG_TYPE: Final = "wrong_type"
+WITHOUT_UNIT: Final = "a duration with its unit"
 NOT_ALLOWED: Final = "not_allowed"
 MOST: Final = 1_000_000_000
 """The largest count: it fits wherever numbers are kept."""
@@ -93,13 +94,17 @@ def text(parse: Callable[[str], Any], expected: str, *, quotable: bool = True) -
     return read
 
 
-def duration(least: float = 0.0) -> Callable[[Any, ValidationInfo], float]:
-    """Make the reader of a duration of at least so many seconds."""
-    parse = text(quantities.parse_duration, "a duration, such as 2s", quotable=False)
+def duration(least: float = 0.0, unit: str = "s") -> Callable[[Any, ValidationInfo], float]:
+    """Make the reader of a duration of at least so many seconds; a number without a unit is told to have this one."""
+    parse = text(
+        lambda written: quantities.parse_duration(written, unit),
+        f"a duration, such as 2{unit}",
+        quotable=False,
+    )
 
     def read(value: Any, info: ValidationInfo) -> float:
         if _is_number(value) and info.context is not None:
-            raise wrong_type(f"a duration with its unit; write {value}s")
+            raise wrong_type(f"{WITHOUT_UNIT}; write {value}{unit}")
         seconds = float(value if _is_number(value) else parse(value))
         if seconds < least:
             raise not_allowed(f"must be at least {quantities.written_duration(least)}")
@@ -250,6 +255,9 @@ _ORIGIN: Final = WithJsonSchema({"type": "string", "pattern": "^https?://[^/?#@]
 _ID_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": "^[a-z0-9._~-]{1,129}$"})
 
 Seconds: TypeAlias = Annotated[float, PlainValidator(duration()), _DURATION]
+Milliseconds: TypeAlias = Annotated[float, PlainValidator(duration(unit="ms")), _DURATION]
+Hours: TypeAlias = Annotated[float, PlainValidator(duration(unit="h")), _DURATION]
+Days: TypeAlias = Annotated[float, PlainValidator(duration(unit="d")), _DURATION]
 SomeSeconds: TypeAlias = Annotated[float, PlainValidator(duration(0.01)), _DURATION]
 FileSize: TypeAlias = Annotated[int, PlainValidator(size("64MiB")), _SIZE]
 BodySize: TypeAlias = Annotated[int, PlainValidator(size("1GiB")), _SIZE]

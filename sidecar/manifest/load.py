@@ -2,13 +2,17 @@
 
 | Code | When |
 |---|---|
+| `E-MAN-000`, `W-MAN-000` | there are more errors, or warnings, than are listed |
 | `E-MAN-001` | the file is missing; a required field is missing or blank |
-| `E-MAN-002` | not YAML, more than one document, not a mapping, an unquoted placeholder, or a scalar of the wrong type |
+| `E-MAN-002` | not YAML, more than one document, not a mapping, a key twice, an unquoted placeholder, or a scalar of the \
+wrong type |
 | `E-MAN-003` | well formed, but the value is not allowed |
 | `E-CAP-007` | an export root is there and leads out of the workspace |
 | `E-CAP-008` | handles of a sleeping capsule could live for more than 900 s |
 | `W-SEC-019` | a key that is not known |
-| `W-MAN-003` | a value that is taken, but probably not meant: an older word, a placeholder where nothing is read |
+| `W-MAN-003` | a value that is taken, but probably not meant: an older word, a placeholder where nothing is read, text \
+that others take for a boolean |
+| `W-MAN-004` | other directories carry the same name (`sidecar check`) |
 | `W-CAP-007` | an export root that serves the whole workspace, or the manifest itself |
 """
 
@@ -38,7 +42,9 @@ RUNTIMES: Final = frozenset(runtime.value for runtime in ArtifactRuntime) | froz
 CAPSULE_KEYS: Final = frozenset({"artifacts", "inference", "lifecycle", "exports", "network"})
 """A file with a `runtime` and none of these only describes an artifact."""
 MAX_REPORTED: Final = 1000
-"""So many errors, and so many warnings, of one file are kept: nobody reads more, and each costs time."""
+"""So many errors, and so many warnings, of one file are listed, and the others counted: nobody reads more."""
+MAX_COUNTED: Final = 5000
+"""So many problems of one kind are looked for: each costs time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,8 @@ class ArtifactFile:
 class Loaded:
     """What a file says: at most one of `manifest` and `artifact`, neither where there are errors.
 
-    `problems` are in file order. `roots` are the places of the export roots' values, by plane.
+    `problems` are in file order. `name_at` is the place of the name's value, `roots` are those of the export roots'
+    values, by plane.
     """
 
     file: str
@@ -63,6 +70,7 @@ class Loaded:
     artifact: ArtifactFile | None = None
     problems: tuple[Problem, ...] = ()
     roots: tuple[tuple[str, int, int], ...] = ()
+    name_at: tuple[int, int] = (0, 0)
 
     @property
     def errors(self) -> tuple[Problem, ...]:
@@ -101,16 +109,22 @@ def load(data: bytes, *, file: str, max_bytes: int) -> Loaded:
     try:
         shape = (ArtifactDescription if artifact else ManifestFile).model_validate(value)
     except ValidationError as error:
-        found.extend(islice(find.of_shape(error, document), MAX_REPORTED))
-    found.extend(islice(_between_keys(document, artifact=artifact), MAX_REPORTED))
-    found.extend(islice(find.unknown_keys(document), MAX_REPORTED))
+        found.extend(islice(find.of_shape(error, document), MAX_COUNTED + 1))
+    found.extend(islice(_between_keys(document, artifact=artifact), MAX_COUNTED + 1))
+    found.extend(islice(find.unknown_keys(document), MAX_COUNTED + 1))
     kept = tuple(_in_order(document, found))
     if shape is None or any(problem.severity is Severity.ERROR for problem in kept):
         return Loaded(file, problems=kept)
     if isinstance(shape, ArtifactDescription):
         described = ArtifactFile(shape.name, shape.version, shape.runtime, shape.description)
         return Loaded(file, artifact=described, problems=kept)
-    return Loaded(file, manifest_of(shape), problems=kept, roots=tuple(_roots(document, shape)))
+    return Loaded(
+        file,
+        manifest_of(shape),
+        problems=kept,
+        roots=tuple(_roots(document, shape)),
+        name_at=document.place(("name",)),
+    )
 
 
 def _describes_artifact(value: dict[Any, Any]) -> bool:
@@ -124,28 +138,38 @@ def _between_keys(document: Document, *, artifact: bool) -> Iterator[Problem]:
         yield from find.odd_integers(document)
     if document.odd_text:
         yield from find.odd_text(document)
+    if document.odd_words:
+        yield from find.odd_words(document)
     if not artifact:
         yield from find.of_artifacts(document)
         yield from find.of_handles(document)
 
 
 def _in_order(document: Document, found: list[Problem]) -> Iterable[Problem]:
-    """Return problems in file order; a placeholder is all that is said of its field."""
+    """Return problems in file order; what is no YAML, or a placeholder, is all that is said of its field."""
+    said = [*document.refused]
     if document.braces:
-        placeholders = [
-            *document.refused,
-            *find.quoted_placeholders(document, {p.key for p in found if p.severity is Severity.ERROR}),
-        ]
-        fields = {problem.key for problem in placeholders}
-        found = [*placeholders, *(p for p in found if p.key not in fields)]
-    if not found:
-        return ()
+        wrong = {p.key for p in found if p.severity is Severity.ERROR}
+        said += find.quoted_placeholders(document, wrong)
+    if said:
+        fields = {problem.key for problem in said} - {""}
+        found = [*said, *(p for p in found if p.key not in fields)]
     found.sort()
-    if len(found) <= MAX_REPORTED:
-        return found
-    errors = islice((p for p in found if p.severity is Severity.ERROR), MAX_REPORTED)
-    warnings = islice((p for p in found if p.severity is Severity.WARNING), MAX_REPORTED)
-    return sorted((*errors, *warnings))
+    return found if len(found) <= MAX_REPORTED else _cut(found)
+
+
+def _cut(found: list[Problem]) -> list[Problem]:
+    """Return the first errors and the first warnings, each with a last line that says how many more there are."""
+    kept = []
+    for severity, code in ((Severity.ERROR, find.MORE_ERRORS), (Severity.WARNING, find.MORE_WARNINGS)):
+        its = [problem for problem in found if problem.severity is severity]
+        kept += its[:MAX_REPORTED]
+        if more := its[MAX_REPORTED:]:
+            count, last = sum(problem.count for problem in more), more[-1]
+            least = "" if len(its) <= MAX_COUNTED else "at least "
+            what = f"and {least}{count} more {severity}{'' if count == 1 else 's'}"
+            kept.append(Problem(last.file, last.line, last.column, code, "", what, severity, count))
+    return sorted(kept)
 
 
 def _roots(document: Document, shape: ManifestFile) -> Iterator[tuple[str, int, int]]:

@@ -9,7 +9,7 @@ from sidecar.errors import Problem, Severity
 from sidecar.manifest.schema import EXAMPLES, INTEGERS, KNOWN, OLD_RUNTIMES, READ_CAPABILITIES
 from sidecar.manifest.values import seconds_of
 from sidecar.yamlfile import dotted, nearest
-from sidecar.yamltree import PLACEHOLDER, is_number_elsewhere, shortened
+from sidecar.yamltree import BOOLEANS_ELSEWHERE, PLACEHOLDER, is_number_elsewhere, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping
@@ -27,6 +27,9 @@ HANDLES_TOO_LONG: Final = "E-CAP-008"
 UNKNOWN: Final = "W-SEC-019"
 DOUBTFUL: Final = "W-MAN-003"
 EXPOSED: Final = "W-CAP-007"
+NAMESAKES: Final = "W-MAN-004"
+MORE_ERRORS: Final = "E-MAN-000"
+MORE_WARNINGS: Final = "W-MAN-000"
 
 SLEEPING_TTL: Final = 900
 """Seconds: a capsule that sleeps after its task must not leave handles about for longer."""
@@ -34,6 +37,7 @@ MAX_SUGGESTIONS: Final = 100
 """So many unknown keys of one file are compared with the known ones."""
 
 _DECIMAL: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_ANCHORED: Final = re.compile(r"((?:&\S+\s+)?)(.*)", re.DOTALL)
 _WANTED: Final = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -81,7 +85,7 @@ def _explained(details: ErrorDetails, source: str) -> tuple[str, str, bool]:
     """Return code, message, and whether it is the key that is wrong."""
     kind, value, context = details["type"], details["input"], details.get("ctx", {})
     path = details["loc"]
-    write = _written(path, EXAMPLES.get(_generic(path), "…"))
+    write = _example(path)
     if kind == "missing":
         return MISSING, f"is missing; write {write}", True
     if kind in ("blank", "string_pattern_mismatch") or (
@@ -126,6 +130,8 @@ def _mistyped(value: object, source: str, path: Path, wanted: str) -> str:
     """Say what YAML takes the source for, and how to write what is wanted."""
     found = _what(value, source) + (f", not {wanted}" if value is not None or source else "")
     if wanted == "text" and not isinstance(value, list | dict):
+        if source.startswith("*"):
+            return f"{found}; quote it where &{source[1:]} stands"
         return f"{found}; quote it: {_written(path, _quoted(source))}"
     if wanted == "a whole number" and isinstance(value, str) and _DECIMAL.fullmatch(value):
         return f"{found}; remove the quotes: {_written(path, value)}"
@@ -133,7 +139,7 @@ def _mistyped(value: object, source: str, path: Path, wanted: str) -> str:
         return f"{found}; write {_written(path, f'[{source}]')}"
     if wanted == "a block of keys":
         return f"{found}; write its keys as `key: value` lines below it"
-    return f"{found}; write {_written(path, EXAMPLES.get(_generic(path), '…'))}"
+    return f"{found}; write {_example(path)}"
 
 
 def _what(value: object, source: str) -> str:
@@ -148,7 +154,17 @@ def _what(value: object, source: str) -> str:
 
 
 def _quoted(source: str) -> str:
-    return '"' + source.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """Return a source in quotes, behind its anchor where it has one."""
+    anchor, plain = _ANCHORED.fullmatch(source).groups()  # type: ignore[union-attr] # matches any text
+    return f'{anchor}"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _example(path: Path) -> str:
+    """Return what could be written at a path; of a list the one item where it is an item that is wrong."""
+    example = EXAMPLES.get(_generic(path), "…")
+    if path and isinstance(path[-1], int) and example.startswith("["):
+        example = example[1:-1]
+    return _written(path, example)
 
 
 def _written(path: Path, value: str) -> str:
@@ -180,6 +196,18 @@ def odd_text(document: Document) -> Iterator[Problem]:
             quoted = _written(path, _quoted(source))
             message = f"{shortened(source)} is a number to other readers of YAML; quote it: {quoted}"
             yield at(document, path, WRONG_TYPE, message)
+
+
+def odd_words(document: Document) -> Iterator[Problem]:
+    """Yield the unquoted letters of fields we read that other readers of YAML 1.1 take for booleans."""
+    for path, value in _leaves(document.value):
+        if type(value) is not str or value not in BOOLEANS_ELSEWHERE or _generic(path) not in EXAMPLES:
+            continue
+        source = document.source(path)
+        if source == value:
+            meant = "true" if value in "yY" else "false"
+            message = f"{source} is text here, and {meant} to other readers of YAML; quote it: {_written(path, _quoted(source))}"
+            yield at(document, path, DOUBTFUL, message, severity=Severity.WARNING)
 
 
 def quoted_placeholders(document: Document, wrong: Container[str]) -> Iterator[Problem]:

@@ -28,12 +28,12 @@ class Report:
     @property
     def errors(self) -> int:
         """How many problems refuse something."""
-        return sum(problem.severity is Severity.ERROR for problem in self.problems)
+        return sum(problem.count for problem in self.problems if problem.severity is Severity.ERROR)
 
     @property
     def warnings(self) -> int:
         """How many problems do not."""
-        return len(self.problems) - self.errors
+        return sum(problem.count for problem in self.problems if problem.severity is Severity.WARNING)
 
 
 def report(files: Iterable[Loaded], further: Iterable[Problem] = ()) -> Report:
@@ -76,6 +76,7 @@ def as_json(found: Report) -> dict[str, Any]:
                 "key": problem.key,
                 "message": problem.message,
                 "severity": problem.severity.value,
+                "count": problem.count,
             }
             for problem in found.problems
         ],

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from sidecar.yamlfile import is_blank
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -66,9 +68,14 @@ def _quantity(value: object, pattern: re.Pattern[str], units: Mapping[str, int],
     return number
 
 
-def _root(value: str) -> str:
-    if not value.strip():
+def _seen(value: str) -> str:
+    if is_blank(value):
         raise PydanticCustomError("blank", "is blank")
+    return value
+
+
+def _root(value: str) -> str:
+    _seen(value)
     if value.startswith("/"):
         raise PydanticCustomError(
             "value", "is absolute; write it relative to the workspace, `out/` for example"
@@ -102,7 +109,7 @@ def _is_ipv6(bracketed: str | None) -> bool:
         return False
 
 
-Text = Annotated[str, StringConstraints(pattern=r"\S")]
+Text = Annotated[str, StringConstraints(pattern=r"\S"), AfterValidator(_seen)]
 Whole = Annotated[int, Field(ge=0, le=MOST)]
 Port = Annotated[int, Field(ge=0, le=MAX_PORT)]
 Peer = Annotated[str, AfterValidator(_peer)]

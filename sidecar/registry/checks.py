@@ -89,4 +89,5 @@ def _real(path: str) -> str | None:
 def summary(problems: Sequence[Problem]) -> str:
     """Return the problems as one line: the first, and how many more there are."""
     first = str(problems[0])
-    return first if len(problems) == 1 else first + MORE.format(len(problems) - 1)
+    more = sum(problem.count for problem in problems) - problems[0].count
+    return first + MORE.format(more) if more else first

@@ -23,7 +23,9 @@ def outcome(text: str) -> str:
     except InputError as error:
         return "".join(f"{line}\n" for line in (*error.problems, error))
     blocks = [
-        f"{name}: {getattr(found, name)!r}\n" for name in type(found).model_fields if name != "warnings"
+        f"{name}: {getattr(found, name)!r}\n"
+        for name in type(found).model_fields
+        if name not in ("warnings", "places")
     ]
     return "".join(f"{line}\n" for line in found.warnings) or "".join(blocks)
 

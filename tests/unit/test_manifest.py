@@ -306,7 +306,11 @@ def test_the_file_of_another_program_is_refused_and_nothing_else_happens() -> No
     text = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
     assert [p.key for p in loaded(text).errors] == ["name", "version"]
     assert {p.code for p in loaded(text).errors} == {"E-MAN-001"}
-    assert [p.code for p in loaded(f"{text}---\n{text}").problems] == ["E-MAN-002"]
+    two = loaded(f"{text}---\n{text}")
+    assert [str(p) for p in two.errors[2:]] == [
+        "m:4:1: E-MAN-002 a second document begins here, and a file holds one: remove it"
+    ]
+    assert [p.key for p in two.errors[:2]] == ["name", "version"]
 
 
 def test_a_missing_file_has_its_code() -> None:
@@ -346,7 +350,17 @@ def test_a_flood_of_problems_is_cut() -> None:
     """A thousand of each kind are enough, and an error is never cut for a warning."""
     found = loaded("".join(f"k{i}: 1\n" for i in range(3000)) + "name: 1\n")
     assert [p.key for p in found.errors] == ["version", "name"]
-    assert len(found.warnings) == 1000
+    assert len(found.warnings) == 1001
+    assert str(found.problems[-2]) == "m:3000:1: W-MAN-000 and 2000 more warnings"
+    assert str(found.problems[-1]).startswith("m:3001:7: E-MAN-002 name: 1 is a number")
+
+
+def test_of_very_many_problems_only_so_many_are_looked_for() -> None:
+    """The number is then a lower bound, and says so."""
+    found = loaded("name: a\nversion: '1'\ncapabilities: {network: {allow: [" + "1," * 7000 + "]}}\n")
+    assert len(found.errors) == 1001
+    assert found.errors[-1].message == "and at least 4001 more errors"
+    assert found.errors[-1].code == "E-MAN-000"
 
 
 def test_a_good_manifest_says_where_its_roots_are() -> None:

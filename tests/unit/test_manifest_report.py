@@ -58,6 +58,19 @@ def test_a_name_that_is_not_utf_8_can_be_printed() -> None:
     assert lines[0].encode().startswith(b"x\\udcff/murmur.yaml:1:1: E-MAN-001")
 
 
+def test_what_is_not_listed_is_counted() -> None:
+    """In the lines, in the summary, and in the JSON form."""
+    text = "name: a\nversion: 1\n" + "".join(f"k{i}: 1\n" for i in range(1002))
+    found = report([loaded("f", text)])
+    assert (found.errors, found.warnings, len(found.problems)) == (1, 1002, 1002)
+    assert as_lines(found)[-2:] == [
+        "f:1004:1: W-MAN-000 and 2 more warnings",
+        "1 capsule, 0 artifacts, 1 error, 1002 warnings",
+    ]
+    assert as_json(found)["warnings"] == 1002
+    assert as_json(found)["problems"][-1]["count"] == 2
+
+
 def test_the_json_form_says_the_same() -> None:
     """For programs."""
     found = as_json(report([loaded("x\udcff/murmur.yaml", "name: a\nversion: 1\n")]))
@@ -75,6 +88,7 @@ def test_the_json_form_says_the_same() -> None:
                 "key": "version",
                 "message": '1 is a number to YAML, not text; quote it: `version: "1"`',
                 "severity": "error",
+                "count": 1,
             }
         ],
     }

@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from sidecar.yamlfile import Document, YamlError, dotted, nearest, parse
+from sidecar.yamlfile import Document, YamlError, dotted, examine, is_blank, nearest, parse
 
 LIMIT = 4096
 
@@ -69,17 +69,22 @@ def test_nothing_is_null(text: str) -> None:
         ("yes: 1\ntrue: 2\n", "2:1: E-X-1 the key true is in line 1 already"),
         ("{a: 1, a: 2}", "1:8: E-X-1 the key a"),
         ("a: 1\n---\nb: 2\n", "2:1: E-X-1 a second document begins here"),
+        ("a: 1\n...\nb: 2\n", "3:1: E-X-1 a second document begins here"),
+        ("a: 1\n...\n---\nb: 2\n", "3:1: E-X-1 a second document begins here"),
         ("[a]: 1\n", "1:1: E-X-1 a list or a mapping cannot be a key"),
         ("? {a: 1}\n: 1\n", "1:3: E-X-1 a list or a mapping cannot be a key"),
-        ("a: !!python/name:os.system x\n", "1:4: E-X-1 the tag !!python/name:os.system is not taken"),
-        ("a: !custom\n  b: c\n", "1:4: E-X-1 the tag !custom is not taken"),
-        ("a: !!set {b}\n", "1:4: E-X-1 the tag !!set is not taken"),
-        ("a: !!int '1'\n", "1:4: E-X-1 the tag !!int is not taken"),
-        ("a: &x [*x]\n", "1:8: E-X-1 the alias *x contains itself"),
-        ("a: *x\nb: &x 1\n", "1:4: E-X-1 the alias *x has no anchor &x above it"),
+        ("a: !!python/name:os.system x\n", "1:4: E-X-1 a: the tag !!python/name:os.system is not taken"),
+        ("a: !custom\n  b: c\n", "1:4: E-X-1 a: the tag !custom is not taken"),
+        ("a: !!set {b}\n", "1:4: E-X-1 a: the tag !!set is not taken"),
+        ("a: !!int '1'\n", "1:4: E-X-1 a: the tag !!int is not taken"),
+        ("a: &x [*x]\n", "1:8: E-X-1 a[0]: the alias *x contains itself"),
+        ("a: *x\nb: &x 1\n", "1:4: E-X-1 a: the alias *x has no anchor &x above it"),
         ("<<: 1\n", "1:1: E-X-1 `<<` takes a mapping"),
-        ("a: " + "1" * 101, "1:4: E-X-1 1111"),
-        ("a: 0x_\n", "1:4: E-X-1 0x_ looks like a number, but cannot be one; quote it"),
+        ("a: " + "1" * 101, "1:4: E-X-1 a: 1111"),
+        (
+            "a: 0x_\n",
+            "1:4: E-X-1 a: 0x_ looks like a number, but cannot be one: mend it, or quote it where text",
+        ),
         ("a:\n\tb: c\n", "2:1: E-X-1 a tab cannot indent YAML; use spaces"),
         ("a: %b\n", "1:4: E-X-1 a value cannot begin with `%`; quote it"),
         ("a: 'b\n\n", "1:4: E-X-1 is not YAML: the quote that begins here is never closed"),
@@ -92,6 +97,93 @@ def test_what_has_no_use_here_is_refused_at_its_place(text: str | bytes, said: s
     found = refused(text)
     assert found.startswith(said)
     assert "\n" not in found
+
+
+def test_everything_that_leaves_the_rest_readable_is_said_at_once() -> None:
+    """Duplicate keys with both lines, lists and mappings as keys, tags, aliases, numbers, and a second document."""
+    text = """\
+a: 1
+a: {b: 1, b: 2}
+a: 3
+c: [{d: !x 1, d: 2}]
+[e]: {f: 1, f: 2}
+? {g: 1, g: 2}
+: *h
+i: 0x_
+<<: 5
+'j': {{ k }}
+j: l
+---
+@
+"""
+    assert refused(text).splitlines() == [
+        "2:1: E-X-1 the key a is in line 1 already; keep one of the two",
+        "2:11: E-X-1 the key b is in line 2 already; keep one of the two",
+        "3:1: E-X-1 the key a is in line 1 already; keep one of the two",
+        "4:9: E-X-1 c[0].d: the tag !x is not taken; remove it",
+        "4:15: E-X-1 the key d is in line 4 already; keep one of the two",
+        "5:1: E-X-1 a list or a mapping cannot be a key; write one word",
+        "5:13: E-X-1 the key f is in line 5 already; keep one of the two",
+        "6:3: E-X-1 a list or a mapping cannot be a key; write one word",
+        "6:10: E-X-1 the key g is in line 6 already; keep one of the two",
+        "7:3: E-X-1 the alias *h has no anchor &h above it",
+        "8:4: E-X-1 i: 0x_ looks like a number, but cannot be one: mend it, or quote it where text is meant",
+        "9:1: E-X-1 `<<` takes a mapping or a list of mappings",
+        "10:6: E-X-1 j: the placeholder {{ k }} was left in; write the value itself",
+        "11:1: E-X-1 the key j is in line 10 already; keep one of the two",
+        "12:1: E-X-1 a second document begins here, and a file holds one: remove it",
+    ]
+
+
+def test_what_ends_the_reading_hides_nothing_above_it() -> None:
+    """A duplicate key and a broken line are both said."""
+    said = refused("a: 1\na: 2\nb: @\n")
+    assert [line.split(" ")[0] for line in said.splitlines()] == ["2:1:", "3:4:"]
+    said = refused("a: 1\na: 2\nb: " + "[" * 65)
+    assert [line.split(" ")[0] for line in said.splitlines()] == ["2:1:", "3:67:"]
+
+
+def test_of_a_key_that_comes_twice_the_first_counts() -> None:
+    """So that something can be said of the rest."""
+    document = examine(b"a: 1\na: {b: &x 2}\nc: *x\n", file="f", code="E", max_bytes=LIMIT)
+    assert document.value == {"a": 1, "c": 2}
+    assert len(document.refused) == 1
+
+
+@pytest.mark.parametrize("count", [1000, 1001, 3000])
+def test_a_thousand_duplicates_are_listed_and_the_others_counted(count: int) -> None:
+    """Each that is listed costs time and memory, and nobody reads more."""
+    document = examine(b"a: 1\n" * (count + 1), file="f", code="E", max_bytes=1 << 20)
+    assert sum(problem.count for problem in document.refused) == count
+    assert len(document.refused) == min(count, 1001)
+    if count > 1000:
+        assert document.refused[-1].message == f"and {count - 1000} more of this kind"
+
+
+def test_keys_are_the_same_only_by_type_and_value() -> None:
+    """`1`, `1.0` and `true` are three keys, though Python takes them for one."""
+    document = parsed("1: a\ntrue: b\n1.0: c\n0: d\nno: e\n'1': f\n")
+    assert [str(key) for key in document.value] == ["1", "True", "1.0", "0", "False", "1"]
+    assert list(document.value.values()) == list("abcdef")
+    assert [document.place((key,), key=True)[0] for key in document.value] == [1, 2, 3, 4, 5, 6]
+    assert [document.source((key,)) for key in document.value] == list("abcdef")
+    twice = refused("1: a\ntrue: b\nyes: c\n1.0: d\n1.00: e\n01: f\n")
+    assert [line.split(" ")[0] for line in twice.splitlines()] == ["3:1:", "5:1:", "6:1:"]
+    assert "in line 2 already" in twice
+
+
+@pytest.mark.parametrize(
+    "text", ["", " \t\n", "\u200b", "\ufeff\u2060", "\u3164", "\u2800 \u00ad", "\U000e0020", "\ufe0f\u034f"]
+)
+def test_what_cannot_be_seen_is_blank(text: str) -> None:
+    """White space, controls, and letters and marks without a shape."""
+    assert is_blank(text)
+
+
+@pytest.mark.parametrize("text", ["a", "\u200ba", " é ", "\u4e2d", "\U0001f600\ufe0f", "-", "\ue000"])
+def test_what_can_be_seen_is_not_blank(text: str) -> None:
+    """One letter is enough."""
+    assert not is_blank(text)
 
 
 def test_sixty_four_levels_are_taken() -> None:
