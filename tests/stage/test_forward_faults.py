@@ -191,13 +191,15 @@ async def test_a_silent_stream_is_left_and_taken_up_again(tmp_path: Path) -> Non
         work.complete("ab")
 
     patience = replace(QUICK, silence=0.2)
-    async with scripted_door(script) as door:
-        async with forwarding(tmp_path, forwarded(door.url), patience=patience) as here:
-            task_id = await here.send()
-            await until(lambda: door.asked("stream/watch"))
-            go.set()
-            assert (await here.over(task_id)).output == "ab"
-            assert await here.text(task_id) == "ab"
+    async with (
+        scripted_door(script) as door,
+        forwarding(tmp_path, forwarded(door.url), patience=patience) as here,
+    ):
+        task_id = await here.send()
+        await until(lambda: door.asked("stream/watch"))
+        go.set()
+        assert (await here.over(task_id)).output == "ab"
+        assert await here.text(task_id) == "ab"
 
 
 async def test_half_a_frame_counts_as_nothing(tmp_path: Path) -> None:
@@ -428,14 +430,16 @@ async def test_a_cancel_while_the_door_is_away_is_tried_and_then_residue(tmp_pat
         work.turn()
         await asyncio.sleep(3600)
 
-    async with scripted_door(script) as door:
-        async with forwarding(tmp_path, forwarded(door.url), patience=HASTY) as here:
-            task_id = await here.send()
-            await until(lambda: noted(here.task(task_id)))
-            await door.stop()
-            await here.engine.cancel(task_id)
-            (residue,) = await until(lambda: here.engine.residue(task_id))
-            assert "may still run there" in residue
+    async with (
+        scripted_door(script) as door,
+        forwarding(tmp_path, forwarded(door.url), patience=HASTY) as here,
+    ):
+        task_id = await here.send()
+        await until(lambda: noted(here.task(task_id)))
+        await door.stop()
+        await here.engine.cancel(task_id)
+        (residue,) = await until(lambda: here.engine.residue(task_id))
+        assert "may still run there" in residue
 
 
 async def test_a_cancel_before_the_door_has_begun_follows_the_task(tmp_path: Path) -> None:

@@ -168,13 +168,16 @@ class Records:
 def _read(path: Path) -> bytes:
     """Return the bytes of a record, without waiting for anybody. Raises OSError, RecordError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, so that what is checked is what is read
+    try:
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             raise RecordError("it is no plain file")
         if facts.st_mode & _OTHERS_WRITE:
             raise RecordError("others may write to it")
-        data = file.read(_MOST + 1)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(_MOST + 1)
+    finally:
+        os.close(descriptor)
     if len(data) > _MOST:
         raise RecordError(f"it is over {_MOST} bytes")
     return data
