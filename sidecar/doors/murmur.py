@@ -260,8 +260,8 @@ class MurmurDoor:
     async def _open(self, after: int | None, first: bytes = b"") -> FrameStream:
         await self._engine.load()
         if self._engine.open_streams >= self._streams:
-            busy = refusal("unavailable", "too many streams are open on this capsule", ("Retry-After", "1"))
-            raise RefusedError(busy)
+            text = "Too many streams are open on this capsule; try again later."
+            raise RefusedError(refusal("unavailable", text, ("Retry-After", "1")))
         subscription = self._engine.feed.subscribe(murmur.event_frame, after)
         return FrameStream(subscription, heartbeat=self._heartbeat, first=first)
 
