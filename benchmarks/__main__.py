@@ -6,13 +6,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import planes, requests, scale
+from benchmarks import planes, requests, scale, tasks
 from benchmarks.table import Row, as_lines
 
 MEASURES = {
     "card": requests.card,
     "get": requests.tasks_get,
     "send": requests.message_send,
+    "fanout": tasks.fan_out,
+    "whole": tasks.whole_tasks,
     "file": requests.file,
     "listing": planes.listing,
     "big": planes.big_file,

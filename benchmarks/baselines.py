@@ -90,7 +90,31 @@ def file_response(path: str) -> Handler:
     return handle
 
 
+def fan_out(frame: str) -> Handler:
+    """Keep streams open, and write the frame to each of them whenever one posts its number to `/frame`."""
+    rest = frame.encode().removeprefix(b"id: 1")
+    streams: list[web.StreamResponse] = []
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/frame":
+            data = b"id: " + await request.read() + rest
+            for stream in streams:
+                await stream.write(data)
+            return web.Response()
+        opened = web.StreamResponse(
+            headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
+        )
+        opened.enable_chunked_encoding()
+        await opened.prepare(request)
+        streams.append(opened)
+        await asyncio.Event().wait()
+        return opened
+
+    return handle
+
+
 KINDS = {
+    "fanout": fan_out,
     "bytes": bytes_with_headers,
     "parse": parse_and_answer,
     "beneath": opened_beneath,
