@@ -350,12 +350,12 @@ class Daemon:
             log.info("config_unchanged", config=config.source)
             return ReloadResult(loaded_at=self._registry.view.config().loaded_at)
         self._apply(config)
-        self._mended(config)
-        log.info("config_reloaded", config=config.source)
         if self._ready:
             self._state.write_run(
                 host=self._desk.host, port=self._desk.port, url=self._desk.url, version=self._version
             )
+        self._mended(config)
+        log.info("config_reloaded", config=config.source)
         return ReloadResult(changed=True, loaded_at=self._registry.view.config().loaded_at)
 
     def _check_state(self, config: Config) -> None:

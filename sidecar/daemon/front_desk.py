@@ -104,7 +104,7 @@ class FrontDesk:
 
     def _leave(self, old: HttpServer, budget: float) -> None:
         """Let the old place's connections end on their own: one of them may have asked for the move."""
-        old.stop_accepting()
+        old.finish()
         work = old.drain(budget=budget)
         task = asyncio.get_running_loop().create_task(work, name="leave the old place of the desk")
         self._leaving[old] = task

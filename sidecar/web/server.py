@@ -118,18 +118,22 @@ class HttpServer(web.Server):
             listening.close()
         self._listening = ()
 
+    def finish(self) -> None:
+        """Take nobody new; end idle connections now, and busy ones with their answer."""
+        self.stop_accepting()
+        for connection in self._open():
+            connection.finish()
+
     async def drain(self, *, budget: float, cut: float = CUT) -> None:
         """End all connections within `budget` seconds, and cut off those that do not read after `cut`.
 
         Idle ones end at once, busy ones with their answer; bodies that are not there after `cut` are not waited for.
         Close streams first: they end only by themselves.
         """
-        self.stop_accepting()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + budget
         unsent = {connection: connection.unsent for connection in self._open()}
-        for connection in self._open():
-            connection.finish()
+        self.finish()
         if not await self._empty_by(min(deadline, loop.time() + cut)):
             for connection in self._open():
                 connection.give_up()

@@ -180,6 +180,35 @@ async def test_b37_who_holds_the_card_is_told_so(tmp_path: Path) -> None:
         assert answer.headers["etag"] != old
 
 
+async def test_who_held_the_card_at_a_time_is_told_so(tmp_path: Path) -> None:
+    """RFC 9110 section 13.1.3: `If-Modified-Since` counts where there is no `If-None-Match`, and only if it is a date."""
+    async with served(tmp_path) as port:
+        card = await port.get(CARD)
+        modified = card.headers["last-modified"]
+        for method in ("GET", "HEAD"):
+            answer = await port.get(CARD, method, If_Modified_Since=modified)
+            assert (answer.status, answer.body) == (304, b"")
+            assert answer.headers["etag"] == card.headers["etag"]
+        for given in ("Sun, 06 Nov 1994 08:49:37 GMT", "garbage", "", f"{modified}, {modified}"):
+            assert (await port.get(CARD, If_Modified_Since=given)).status == 200
+        both = {"If_Modified_Since": modified, "If_None_Match": '"x"'}
+        assert (await port.get(CARD, **both)).status == 200
+        both = {"If_Modified_Since": "garbage", "If_None_Match": card.headers["etag"]}
+        assert (await port.get(CARD, **both)).status == 304
+
+
+async def test_a_method_that_nobody_knows_is_not_allowed(tmp_path: Path) -> None:
+    """405 where something is, 404 where nothing is; methods have a case."""
+    async with served(tmp_path) as port:
+        for method in ("FOO", "get"):
+            answer = await port.get(CARD, method)
+            assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+            answer = await port.get("/", method)
+            assert (answer.status, answer.headers["allow"]) == (405, "POST")
+            assert (await port.get("/resources/files", method)).status == 405
+            assert (await port.get("/nothing", method)).status == 404
+
+
 async def test_a_not_modified_answer_keeps_the_connection_in_step(tmp_path: Path) -> None:
     """304 has no body: the next answer begins right behind it."""
     async with served(tmp_path) as port:

@@ -6,22 +6,26 @@ import asyncio
 import errno
 import json
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from sidecar.cards.reference import card_document
+from sidecar.listeners.pool import Pool
 from sidecar.model import Capsule, Lifecycle, Manifest, TaskAcceptance
+from sidecar.ops.metrics import Counters
+from sidecar.planes.routes import Planes
+from sidecar.serve.endpoint import Served
 from sidecar.tasks.model import Input
 from tests.support.rawhttp import get, read_answer, request_bytes
-from tests.support.serving import PORTS, Bench, bench
+from tests.support.serving import PORTS, Bench, Facts, bench
 from tests.support.sockets import LISTEN, listener, table
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from sidecar.serve.endpoint import Served
 
 CARD = "/.well-known/agent-card.json"
 CLOSED = b"event: capsule-closed\ndata: {}\n\n"
@@ -390,6 +394,55 @@ async def test_closing_does_not_wait_for_clients_that_do_not_read(tmp_path: Path
         assert [line for line in lines if line["log_level"] == "error"] == []
         for sock in deaf:
             sock.close()
+
+
+class Hanging:
+    """A door behind which calls hang, and what opens it."""
+
+    def __init__(self) -> None:
+        self.entered = 0
+
+    async def open(self, capsule: Capsule) -> Served:
+        """Return what the port shows."""
+        return Served(capsule, card_document(capsule), self, Counters(), lambda: 0)
+
+    async def close(self, session_id: str) -> None:
+        """Do nothing."""
+
+    async def call(self, _body: bytes, _last_event_id: str | None = None) -> bytes:
+        """Hang."""
+        self.entered += 1
+        await asyncio.Event().wait()
+        return b""
+
+
+async def test_closing_cuts_off_what_was_ending_with_a_longer_budget(tmp_path: Path) -> None:
+    """A listener that was closed just before the stop has no more time than the others."""
+    async with bench(tmp_path) as made:
+        hanging = Hanging()
+        facts = Facts()
+        pool = Pool(
+            doors=hanging,
+            planes=Planes(),
+            facts=facts,
+            policy=made.pool.policy,
+            ports=(PORTS[0] + 30, PORTS[0] + 39),
+            most=10,
+            budget=1000.0,
+        )
+        wanted = made.want("a")
+        await pool.reconcile([wanted])
+        reader, writer = await asyncio.open_connection(LOOPBACK, facts.ports[wanted.capsule.directory])
+        writer.write(request_bytes("POST", "/", headers={"Content-Type": "application/json"}, body=b"{}"))
+        await until(lambda: hanging.entered)
+        await pool.reconcile([])
+        async with asyncio.timeout(10):
+            await pool.aclose(budget=0.1)
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 async def test_a_closed_pool_opens_nothing_more(tmp_path: Path) -> None:

@@ -108,6 +108,8 @@ def test_readiness_counts_every_state_and_names_those_that_need_a_look() -> None
 def test_a_reload_says_whether_anything_changed_or_every_problem() -> None:
     """200 with `changed`; 422 in the shape of a refusal with the problems, each with its place."""
     assert api.reload_answer(api.ReloadResult(changed=True)).body == b'{"changed":true}'
+    unchanged = api.ReloadResult(loaded_at=1700000000.12345)
+    assert api.reload_answer(unchanged).body == b'{"changed":false,"loaded_at":1700000000.123}'
     problem = Problem("/c.yaml", 3, 5, "E-CFG", "listen.hst", "unknown key; did you mean host?")
     refused = api.reload_answer(api.ReloadResult(problems=(problem, problem)))
     body = json.loads(refused.body)
