@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -49,7 +50,7 @@ class Forward:
     name = "forward"
 
     def __init__(self, *, home: Path | None = None, patience: Patience = PATIENCE) -> None:
-        self._records = Records(home or Path.home())
+        self._records = Records(home or Path(os.path.expanduser("~")))  # noqa: PTH111 - Path.home raises without one
         self._patience = patience
         self._settings = ForwardSettings()
         self._capsule_id = ""
