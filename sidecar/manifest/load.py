@@ -3,7 +3,7 @@
 | Code | When |
 |---|---|
 | `E-MAN-000`, `W-MAN-000` | there are more errors, or warnings, than are listed |
-| `E-MAN-001` | the file is missing; a required field is missing or blank |
+| `E-MAN-001` | the file is missing or cannot be read; a required field is missing or blank |
 | `E-MAN-002` | not YAML, more than one document, not a mapping, a key twice, an unquoted placeholder, or a scalar of the \
 wrong type |
 | `E-MAN-003` | well formed, but the value is not allowed |
@@ -13,6 +13,7 @@ wrong type |
 | `W-MAN-003` | a value that is taken, but probably not meant: an older word, a placeholder where nothing is read, text \
 that others take for a boolean |
 | `W-MAN-004` | other directories carry the same name (`sidecar check`) |
+| `W-MAN-005` | the file was replaced outside of its mount, so changes do not arrive (`sidecar check`) |
 | `W-CAP-007` | an export root that serves the whole workspace, or the manifest itself |
 """
 

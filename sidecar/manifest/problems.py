@@ -28,6 +28,7 @@ UNKNOWN: Final = "W-SEC-019"
 DOUBTFUL: Final = "W-MAN-003"
 EXPOSED: Final = "W-CAP-007"
 NAMESAKES: Final = "W-MAN-004"
+STALE: Final = "W-MAN-005"
 MORE_ERRORS: Final = "E-MAN-000"
 MORE_WARNINGS: Final = "W-MAN-000"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from sidecar.errors import Severity
+from sidecar.errors import Severity, visible
 from sidecar.model import Capsule
 from sidecar.registry.checks import ExportCheck, check_exports, exports_anything, summary, workspace_of
 from sidecar.registry.ids import assign
@@ -65,7 +65,7 @@ def judge(place: Place) -> Verdict:
     """Say what the newest look at a place means."""
     loaded = place.found.content
     if loaded is None:
-        return Verdict(error=place.found.error or f"{place.found.path}: cannot be read")
+        return Verdict(error=f"{visible(place.found.path)}: {place.found.error or 'cannot be read'}")
     if loaded.manifest is not None:
         return Verdict(loaded)
     if loaded.artifact is not None:

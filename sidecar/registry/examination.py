@@ -2,65 +2,122 @@
 
 from __future__ import annotations
 
+import os.path
 import time
+from collections import defaultdict
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from sidecar.errors import InputError, Problem
+from sidecar.errors import InputError, Problem, Severity, visible
 from sidecar.manifest.load import load
+from sidecar.manifest.problems import MISSING, NAMESAKES, STALE
 from sidecar.manifest.report import Report, report
-from sidecar.model import Capsule
+from sidecar.model import MANIFEST_NAME, Capsule
 from sidecar.ops.uuid7 import new_id
 from sidecar.registry.checks import ExportCheck, check_exports, summary, workspace_of
-from sidecar.registry.ids import assign
+from sidecar.registry.ids import assign, assign_listed
 from sidecar.registry.namesakes import crowded
+from sidecar.registry.places import namesake_warning
 from sidecar.watch.scan import Scanner
+from sidecar.yamlfile import nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
     from sidecar.config import Config
     from sidecar.manifest.load import Loaded
     from sidecar.model import Manifest
     from sidecar.registry.sessions import Pair
     from sidecar.watch.values import Found, Snapshot
 
-UNREADABLE: Final = "E-MAN-001"
 NOT_TIED: Final = "E-CFG-012"
+NO_ROOT: Final = "E-CFG-013"
+UNUSED: Final = "W-CFG-014"
 EXAMPLE_SESSION: Final = "ses_"
 
 
-def examine(config: Config) -> Report:
-    """Look at the configured roots as a start would, and return every problem. Blocks on the disk."""
+def examine(config: Config, *, guarded: Sequence[str] = ()) -> Report:
+    """Look at the configured roots as a start would, and return every problem. Blocks on the disk.
+
+    `guarded` are paths that no export may reach, beside the configuration's own file.
+    """
     snapshot = _look(config)
     found = [snapshot.found[directory] for directory in sorted(snapshot.found)]
-    further = list(config.warnings)
-    further += [
-        Problem(root.path, 0, 0, UNREADABLE, "roots", root.last_error.message)
-        for root in snapshot.roots
-        if root.last_error is not None
-    ]
-    further += [Problem(f.path, 0, 0, UNREADABLE, "", f.error) for f in found if f.error is not None]
+    further = [*config.warnings, *_of_roots(config, snapshot), *_of_files(found)]
     loaded = [one.content for one in found if one.content is not None]
-    for problems in check_exports(_checks(config, found), _guarded(config)):
+    for problems in check_exports(_checks(config, found), (*guarded, *_guarded(config))):
         further += problems
+    ids = _ids(found)
     further += [
-        Problem(config.source or "configuration", 0, 0, NOT_TIED, f"capsules.{capsule_id}.path", why)
-        for capsule_id, why in crowded(config.untied_commands, _ids(found))
+        config.problem_at(("capsules", capsule_id), NOT_TIED, why)
+        for capsule_id, why in crowded(config.untied_commands, ids)
     ]
+    further += _namesakes(found, ids)
+    further += _unused_settings(config, found, ids)
     return report(loaded, further)
+
+
+def _of_roots(config: Config, snapshot: Snapshot[Loaded]) -> Iterator[Problem]:
+    for index, root in enumerate(snapshot.roots):
+        if root.last_error is not None:
+            message = f"{visible(root.path)} {root.last_error.message}"
+            yield config.problem_at(("roots", index, "path"), NO_ROOT, message)
+
+
+def _of_files(found: Iterable[Found[Loaded]]) -> Iterator[Problem]:
+    for one in found:
+        if one.error is not None:
+            yield Problem(one.path, 0, 0, MISSING, "", one.error)
+        if one.warning is not None:
+            yield Problem(one.path, 0, 0, STALE, "", one.warning, Severity.WARNING)
+
+
+def _namesakes(found: Iterable[Found[Loaded]], ids: Mapping[Pair, str]) -> Iterator[Problem]:
+    """Yield a warning at each name that other directories carry too."""
+    groups = defaultdict(list)
+    for one in found:
+        if one.content is not None and one.content.manifest is not None:
+            groups[one.content.manifest.name].append((one, one.content))
+    for name, group in groups.items():
+        if len(group) > 1:
+            text = namesake_warning(name, [ids[one.directory, name] for one, _ in group])
+            for one, loaded in group:
+                yield Problem(one.path, *loaded.name_at, NAMESAKES, "name", text, Severity.WARNING)
+
+
+def _unused_settings(
+    config: Config, found: Iterable[Found[Loaded]], ids: Mapping[Pair, str]
+) -> Iterator[Problem]:
+    """Yield a warning for each `capsules.<id>` of the configuration that belongs to no capsule."""
+    served = {directory for directory, _ in ids}
+    others = [one.directory for one in found if one.directory not in served]
+    known = {*ids.values(), *assign_listed(others, frozenset(ids.values()), {}).values()}
+    for capsule_id in sorted(config.capsules.keys() - known):
+        near = nearest(capsule_id, sorted(known))
+        message = "is not used: there is no capsule with this id" + (
+            f"; did you mean {near}?" if near else ""
+        )
+        yield config.problem_at(("capsules", capsule_id), UNUSED, message)
 
 
 def preview(config: Config, directory: str) -> Capsule:
     """Return the capsule of a directory as it would be served for the first time, on the first port of the range.
 
-    Raises InputError with all problems where it would not be served.
+    Raises InputError with all problems where it would not be served, and with what to name instead where there is
+    no capsule.
     """
     snapshot = _look(config)
     found = snapshot.found.get(directory)
     if found is None:
-        raise InputError(f"{directory} holds no capsule below the roots of the configuration")
+        real = os.path.realpath(directory)
+        found = next(
+            (one for one in snapshot.found.values() if os.path.realpath(one.directory) == real), None
+        )
+    if found is None:
+        raise InputError(_no_capsule(directory, snapshot))
     loaded = found.content
     if loaded is None:
-        raise InputError(found.error or f"{found.path} cannot be read")
+        raise InputError(f"{found.path} {found.error or 'cannot be read'}")
     if loaded.artifact is not None:
         raise InputError(f"{found.path} only describes an artifact: it is listed, not served")
     if loaded.manifest is None:
@@ -69,6 +126,17 @@ def preview(config: Config, directory: str) -> Capsule:
     if errors := [p for p in problems if p.code.startswith("E-")]:
         raise InputError(summary(errors), errors)
     return _capsule(config, found, loaded.manifest)
+
+
+def _no_capsule(directory: str, snapshot: Snapshot[Loaded]) -> str:
+    """Say why there is no card of a directory, and what to name instead."""
+    if os.path.lexists(os.path.join(directory, MANIFEST_NAME)):  # noqa: PTH118 - text of any bytes
+        return f"{directory} lies below no root of the configuration: add it to roots, or leave --config out"
+    below = sorted(one for one in snapshot.found if one.startswith(directory.rstrip("/") + "/"))
+    if not below:
+        return f"{directory} holds no {MANIFEST_NAME}: name a directory that does"
+    more = f", or one of {len(below) - 1} others" if len(below) > 1 else ""
+    return f"{directory} holds no {MANIFEST_NAME} itself, but capsules: name one of them, such as {below[0]}{more}"
 
 
 def _capsule(config: Config, found: Found[Loaded], served: Manifest) -> Capsule:

@@ -163,7 +163,8 @@ class Serving:
         unknown = self.config.capsules.keys() - self._memory.ids.keys()
         unused = unknown - {place.id for place in self._places} if unknown else frozenset()
         for key in sorted(unused - self._unused):
-            self._log("warning", "settings_unused", key=f"capsules.{key}", config=self.config.source)
+            at = self.config.problem_at(("capsules", key), "", "")
+            self._log("warning", "settings_unused", key=at.key, config=at.file)
         self._unused = unused
 
     def _bar(self, at: float) -> None:

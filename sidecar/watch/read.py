@@ -7,8 +7,6 @@ import os
 import stat
 from typing import Final
 
-from sidecar.errors import visible
-
 Key = tuple[int, int, int, int, int]
 """What tells one state of a file from another: device, inode, size, mtime and ctime (both in ns)."""
 
@@ -20,6 +18,8 @@ ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 REMEDIES: Final = {
     errno.EACCES: "let the user that runs the sidecar read it",
     errno.EPERM: "let the user that runs the sidecar read it",
+    errno.ENOENT: "it is a link that leads nowhere; mend it, or remove it",
+    errno.ENOTDIR: "it is a link that leads nowhere; mend it, or remove it",
     errno.ELOOP: "it is a link that leads back to itself",
     errno.ESTALE: "the file system below it was replaced; mount it again",
     errno.ENOTCONN: "the file system below it has gone; mount it again",
@@ -41,10 +41,10 @@ def key_of(found: os.stat_result) -> Key:
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def describe(path: str, number: int) -> str:
-    """Say in one line that a path cannot be read, why, and what to do about it; `number` is an errno."""
+def describe(number: int) -> str:
+    """Say behind a path that it cannot be read, why, and what to do about it; `number` is an errno."""
     remedy = f" ({REMEDIES[number]})" if number in REMEDIES else ""
-    return f"{visible(path)}: cannot be read: {os.strerror(number)}{remedy}"
+    return f"cannot be read: {os.strerror(number)}{remedy}"
 
 
 def read_still(path: str, key: Key, limit: int) -> tuple[bytes, int]:

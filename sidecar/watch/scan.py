@@ -1,7 +1,7 @@
 """The scan: what the roots hold, found by looking. It is the truth; everything else only says where to look first.
 
 Which errors mean what: ENOENT and ENOTDIR say that nothing is there, so what was there is gone (a root that is
-missing also has a `last_error`). Every other error (EACCES, EIO, ESTALE, ENOTCONN, ELOOP, …) leaves that open: the
+missing also has a `last_error`), unless it is a manifest that is a link: that is there, and leads nowhere. Every other error (EACCES, EIO, ESTALE, ENOTCONN, ELOOP, …) leaves that open: the
 directory is `unreadable`, and what was found in it goes on. A manifest that exists and cannot be read is found, with
 an `error`.
 """

@@ -228,5 +228,8 @@ class _RootLog:
             path: self._said[path] for path in snapshot.unreadable & self._said.keys() - troubles.keys()
         }
         for path in self._said.keys() - troubles.keys():
-            log.info("root_readable" if self._said[path] else "directory_readable", path=path)
+            if not self._said[path]:
+                log.info("directory_readable", path=path)
+            elif any(root.path == path for root in snapshot.roots):
+                log.info("root_readable", root=path)
         self._said = troubles

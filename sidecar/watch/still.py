@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import structlog
 
-from sidecar.errors import visible
 from sidecar.watch.read import ABSENT, ChangedError, Key, describe, key_of, read_still
 from sidecar.watch.values import Found, Identity
 
@@ -100,16 +99,17 @@ class Stillness(Generic[T]):
         return min(node.since for node in self.pending.values()) + self.settle
 
     def _unseen(self, node: Node[T], number: int) -> None:
-        if number in ABSENT:
+        dangling = number in ABSENT and os.path.islink(node.manifest)  # noqa: PTH114 - like `stat` above
+        if number in ABSENT and not dangling:
             self._unchanged(node)
             self._lost(node)
-        elif node.found is not None or os.path.lexists(node.manifest):
+        elif dangling or node.found is not None or os.path.lexists(node.manifest):
             if number == node.key:
                 self._unchanged(node)
             else:
                 self._differs(node, number)
         else:
-            self.unknown[node.path] = describe(node.path, number)
+            self.unknown[node.path] = describe(number)
 
     def _unchanged(self, node: Node[T]) -> None:
         node.pending = None
@@ -136,7 +136,7 @@ class Stillness(Generic[T]):
     def _take(self, node: Node[T], key: Key | int) -> None:
         if isinstance(key, int):
             self._unchanged(node)
-            self._show_error(node, key, describe(node.manifest, key))
+            self._show_error(node, key, describe(key))
             return
         try:
             data, links = read_still(node.manifest, key, self.limit)
@@ -154,10 +154,9 @@ class Stillness(Generic[T]):
         if number in ABSENT:
             self._lost(node)
         elif number == errno.EINVAL:
-            reason = f"{visible(node.manifest)}: is not a regular file; put a file or a link to one there"
-            self._show_error(node, key, reason)
+            self._show_error(node, key, "is not a regular file; put a file or a link to one there")
         else:
-            self._show_error(node, None, describe(node.manifest, number))
+            self._show_error(node, None, describe(number))
 
     def _show(self, node: Node[T], key: Key, data: bytes, links: int) -> None:
         if node.key is not None and not isinstance(node.key, int) and node.key[0] != key[0]:
@@ -171,9 +170,7 @@ class Stillness(Generic[T]):
             except Exception as raised:  # noqa: BLE001 - the boundary to the loader: one file must not stop the watch
                 structlog.get_logger().error("manifest_load_failed", path=node.manifest, exc_info=raised)
                 node.content = None
-                error = (
-                    f"{visible(node.manifest)}: could not be loaded, by a fault of the sidecar: {raised!r}"
-                )
+                error = f"could not be loaded, by a fault of the sidecar: {raised!r}"
         node.digest = digest
         warning = STALE if links == 0 else None
         self._set(node, Found(node.path, node.manifest, Identity(*key), digest, node.content, error, warning))

@@ -8,7 +8,6 @@ import stat
 import time
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from sidecar.errors import visible
 from sidecar.model import MANIFEST_NAME, LastError, RootStatus
 from sidecar.watch.paths import Ident, depths_of, inside, parent_of
 from sidecar.watch.places import Places
@@ -82,11 +81,11 @@ class Tree(Generic[T]):
             found = os.stat(path)  # noqa: PTH116 - surrogate-escaped text paths throughout
         except OSError as error:
             number = error.errno or errno.EIO
-            trouble = f"{visible(path)}: does not exist (yet); it is taken up as soon as it does"
+            trouble = "does not exist (yet); it is taken up as soon as it does"
             if number in ABSENT:
                 self._forget(path)
             else:
-                trouble = self._still.unknown[path] = describe(path, number)
+                trouble = self._still.unknown[path] = describe(number)
                 self._keep(path)
         else:
             if stat.S_ISDIR(found.st_mode):
@@ -95,7 +94,7 @@ class Tree(Generic[T]):
                 self._look_at(node)
                 trouble = self._still.unknown.get(path)
             else:
-                trouble = f"{visible(path)}: is not a directory; name one that holds capsules, or is one"
+                trouble = "is not a directory; name one that holds capsules, or is one"
                 self._forget(path)
         self._report(path, trouble)
         self.places.anchor(path)
@@ -148,7 +147,7 @@ class Tree(Generic[T]):
                         self._look_at_entry(node, entry, here)
         except OSError as error:
             if error.errno not in ABSENT:
-                self._still.unknown[node.path] = describe(node.path, error.errno or errno.EIO)
+                self._still.unknown[node.path] = describe(error.errno or errno.EIO)
                 self._keep_children(node)
                 node.children = before | here
                 return
@@ -170,7 +169,7 @@ class Tree(Generic[T]):
             node.entry = -1 if entry.is_symlink() else entry.inode()
         except OSError as error:
             if error.errno not in ABSENT and (path in self._nodes or path in self._former):
-                self._still.unknown[path] = describe(path, error.errno or errno.EIO)
+                self._still.unknown[path] = describe(error.errno or errno.EIO)
                 self._keep(path)
                 here.add(path)
             return
@@ -283,7 +282,7 @@ class Tree(Generic[T]):
             if error.errno in ABSENT:
                 self._drop(parent, path)
             elif path in self._nodes:
-                self._still.unknown[path] = describe(path, error.errno or errno.EIO)
+                self._still.unknown[path] = describe(error.errno or errno.EIO)
             return
         ident = (found.st_dev, found.st_ino)
         if not stat.S_ISDIR(found.st_mode) or self._leads_back(parent, ident):

@@ -61,7 +61,7 @@ class Found(Generic[T]):
 
     `directory` is where it was found (links in it are kept), `path` the manifest's. `content` is what `load` made
     of the bytes; the object stays the same as long as the bytes do. `digest` is the sha256 of these bytes in hex.
-    Where the file cannot be read now, `error` says why and what to do, `content` and `identity` are None and
+    Where the file cannot be read now, `error` says why and what to do (behind the path), `content` and `identity` are None and
     `digest` is empty: the last good content is the receiver's to keep. `warning` is about the file, not its content.
     """
 

@@ -196,7 +196,9 @@ def test_check_says_so_too(tmp_path: Path) -> None:
     house.write("b")
     config = Config(roots=(Root(path=str(house.root)),), capsules={"hello": OWN})
     (problem,) = (p for p in examine(config).problems if p.code == "E-CFG-012")
-    assert str(problem).startswith(f"configuration: E-CFG-012 {KEY}: 2 directories carry the name 'hello'")
+    assert str(problem).startswith(
+        "configuration: E-CFG-012 capsules.hello: 2 directories carry the name 'hello'"
+    )
     tied = OWN.model_copy(update={"path": house.path("a")})
     config = Config(roots=(Root(path=str(house.root)),), capsules={"hello": tied})
     assert not [p for p in examine(config).problems if p.code == "E-CFG-012"]

@@ -190,7 +190,7 @@ def test_a_manifest_that_cannot_be_read_is_an_error_until_it_can(tmp_path: Path)
     manifest.rename(tmp_path / "aside")
     manifest.symlink_to("/proc/self/mem")
     found = scan.settled().found[str(tmp_path / "a")]
-    assert found.error == f"{manifest}: cannot be read: Input/output error"
+    assert found.error == "cannot be read: Input/output error"
     assert (found.content, found.identity, found.digest) == (None, None, "")
     count = scan.last
     assert scan.settled() is count
@@ -205,6 +205,30 @@ def test_a_manifest_that_is_a_link_loop_is_an_error_from_the_start(tmp_path: Pat
     found = Scan(tmp_path).settled().found[str(tmp_path / "a")]
     assert found.error
     assert "leads back to itself" in found.error
+
+
+def test_a_manifest_that_is_a_link_to_nothing_is_an_error_from_the_start(tmp_path: Path) -> None:
+    """Somebody meant a manifest to be there; it is taken as soon as there is one, and gone with the link."""
+    (tmp_path / "a").mkdir()
+    manifest = tmp_path / "a" / "murmur.yaml"
+    manifest.symlink_to(tmp_path / "later")
+    scan = Scan(tmp_path)
+    found = scan.settled().found[str(tmp_path / "a")]
+    assert found.content is None
+    assert found.error == (
+        "cannot be read: No such file or directory (it is a link that leads nowhere; mend it, or remove it)"
+    )
+    count = scan.last
+    assert scan.settled() is count
+    (tmp_path / "later").write_text("1")
+    assert shown(scan.settled()) == {str(tmp_path / "a"): "1"}
+    (tmp_path / "later").unlink()
+    assert shown(scan.settled()) == {str(tmp_path / "a"): None}
+    manifest.unlink()
+    assert shown(scan.settled()) == {}
+    manifest.symlink_to(tmp_path / "a" / "new" / "murmur.yaml")
+    (tmp_path / "a" / "new").touch()
+    assert "Not a directory (it is a link" in (scan.settled().found[str(tmp_path / "a")].error or "")
 
 
 def test_a_loader_that_fails_spoils_only_its_own_capsule(tmp_path: Path) -> None:

@@ -206,6 +206,26 @@ async def test_a_root_that_cannot_be_read_is_said_once_and_its_capsules_go_on(tm
     assert said.count(("root_unreadable", "warning")) == 1
     assert {event for event, _ in said} <= {"root_missing", "root_unreadable", "root_readable"}
     assert said[-1] == ("root_readable", "info")
+    assert {line["root"] for line in logs} == {str(root)}
+    assert not any(str(root) in line.get("reason", "") for line in logs)
+
+
+async def test_nothing_is_said_of_a_root_that_is_configured_no_longer(tmp_path: Path) -> None:
+    """That it is no trouble any more does not mean that it can be read."""
+    write(tmp_path / "good" / "a", "1")
+    (tmp_path / "loop").symlink_to("loop")
+    roots = [RootAt(str(tmp_path / name)) for name in ("good", "loop", "missing")]
+    with capture_logs() as logs:
+        async with watching(*(tmp_path / name for name in ("good", "loop", "missing"))) as work:
+            await work.fits(lambda s: len([r for r in s.roots if r.last_error]) == 2)
+            work.source.reconfigure(roots[:1], files=())
+            await work.fits(lambda s: len(s.roots) == 1)
+    said = [(line["event"], line["root"]) for line in logs if "root" in line]
+    assert sorted(said) == [
+        ("root_missing", str(tmp_path / "missing")),
+        ("root_unreadable", str(tmp_path / "loop")),
+    ]
+    assert not [line for line in logs if line["event"].endswith("_readable")]
 
 
 async def test_a_name_that_is_not_utf8_does_not_stop_the_watch(tmp_path: Path) -> None:
