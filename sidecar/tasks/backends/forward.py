@@ -14,8 +14,8 @@ from sidecar.errors import StoreError
 from sidecar.model import ForwardSettings
 from sidecar.tasks.backends.live import Records
 from sidecar.tasks.forwarding.caller import Patience
+from sidecar.tasks.forwarding.company import Company
 from sidecar.tasks.forwarding.courier import RETRY, Courier
-from sidecar.tasks.forwarding.murmur import Company
 from sidecar.tasks.forwarding.planes import PassedPlanes
 from sidecar.tasks.forwarding.track import Track
 from sidecar.tasks.forwarding.trouble import TroubleError

@@ -22,18 +22,18 @@ from sidecar.dialects.agent import (
 )
 from sidecar.dialects.jsonrpc import RpcError
 from sidecar.dialects.reading import UnreadableError
-from sidecar.tasks import said
+from sidecar.tasks.forwarding.a2a_telling import WAITING, Telling
 from sidecar.tasks.forwarding.picture import overlap
 from sidecar.tasks.forwarding.track import Batch
-from sidecar.tasks.forwarding.trouble import AwayError, WrongError, shown
+from sidecar.tasks.forwarding.trouble import AwayError, WrongError
 from sidecar.tasks.forwarding.way import forgotten, refused, untold
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-    from sidecar.dialects.agent import A2a, Part, Seen
+    from sidecar.dialects.agent import A2a, Seen
     from sidecar.dialects.sse_reader import Frame
-    from sidecar.tasks.forwarding.caller import Stream
+    from sidecar.tasks.forwarding.stream import Stream
     from sidecar.tasks.forwarding.track import Track
     from sidecar.tasks.forwarding.way import Errand
     from sidecar.tasks.forwarding.where import Door
@@ -44,7 +44,6 @@ LIST: Final = "ListTasks"
 """Only 1.0 has it (A2A 1.0 section 3.1.4)."""
 STRAGGLERS: Final = 0.1
 """Seconds for which events are still on their way that a look at the task showed already."""
-_WAITING: Final = frozenset({"input-required"})
 
 
 class A2aWay:
@@ -52,7 +51,7 @@ class A2aWay:
 
     def __init__(self, errand: Errand) -> None:
         self._errand = errand
-        self._status = ""
+        self._telling = Telling(errand)
         self._state = ""
 
     async def follow(self, door: Door, track: Track, inputs: Sequence[Input]) -> AsyncGenerator[Batch]:
@@ -85,7 +84,7 @@ class A2aWay:
 
     async def _say(self, door: Door, track: Track, given: Input) -> AsyncGenerator[Batch]:
         if track.giving:  # it may have arrived
-            if (await self._get(door, track)).state not in _WAITING:
+            if (await self._get(door, track)).state not in WAITING:
                 yield Batch((), replace(track, inputs=track.inputs + 1, giving=False, whole=False))
                 return
         else:
@@ -145,8 +144,11 @@ class A2aWay:
         except RpcError:
             raise untold(door) from None
         tasks = result.get("tasks") if type(result) is dict else None
-        if type(tasks) is not list or len(tasks) != 1:
+        if type(tasks) is not list or len(tasks) > 1:
             raise untold(door)
+        if not tasks:
+            yield Batch((), replace(track, begun=False), early=True)
+            raise AwayError(f"{door.where} did not take the task", sent=False)
         task = self._read_task(door, tasks[0])
         yield Batch((), replace(track, task=task.id, inputs=1, whole=False))
 
@@ -182,7 +184,7 @@ class A2aWay:
         except RpcError as error:
             # It may have ended just now. An agent that has the task, but not its stream, may work on it, or may have
             # been restarted.
-            lost = error.code == NOT_FOUND and self._state not in _WAITING
+            lost = error.code == NOT_FOUND and self._state not in WAITING
             limit = patience.away if lost else None
         steps = self._poll(door, track, limit)
         async with aclosing(steps):
@@ -220,13 +222,13 @@ class A2aWay:
             if batch.over:
                 return
             track = batch.track
-        if self._state not in _WAITING or track.task is None:
+        if self._state not in WAITING or track.task is None:
             raise AwayError(f"{door.where} ended the stream before the task was over")
         steps = self._poll(door, track)  # the stream of a task that waits may end
         async with aclosing(steps):
             async for batch in steps:
                 yield batch
-                if self._state not in _WAITING:
+                if self._state not in WAITING:
                     return
 
     def _of_frame(self, door: Door, frame: Frame) -> Seen:
@@ -248,7 +250,7 @@ class A2aWay:
         spoken: list[Said] = []
         for each in seen:
             if isinstance(each, MessageSeen):
-                spoken.append(self._reply(door, each.parts))
+                spoken.append(self._telling.reply(door, each.parts))
                 break
             if isinstance(each, PieceSeen):
                 track, more = self._pictured(door, track, each)
@@ -273,8 +275,8 @@ class A2aWay:
             track, spoken = self._pictured(door, track, seen)
         self._state = seen.state
         if seen.state in FINAL:
-            return track, [*spoken, *self._last(door, track, seen)]
-        return track, [*spoken, *self._at_work(door, seen.state, texts_of(seen.message))]
+            return track, [*spoken, *self._telling.last(door, track, seen)]
+        return track, [*spoken, *self._telling.at_work(door, seen.state, texts_of(seen.message))]
 
     def _pictured(self, door: Door, track: Track, seen: TaskSeen | PieceSeen) -> tuple[Track, list[Said]]:
         if track.task is None:
@@ -286,53 +288,6 @@ class A2aWay:
         except UnreadableError as error:
             raise WrongError(f"{door.where} is not understood: {error}") from None
         return replace(track, picture=picture), spoken
-
-    def _at_work(self, door: Door, state: str, text: str) -> list[Said]:
-        if state in _WAITING:
-            return [] if self._errand.waiting and text == self._status else self._once(text, asks=True)
-        if state == "auth-required":
-            raise WrongError(f"{door.where} wants credentials for the task: {shown(text)}")
-        if text:
-            return self._once(text)
-        if self._errand.waiting and state == "working":  # somebody else has answered
-            self._errand.waiting = False
-            return [said.Status("resumed")]
-        return []
-
-    def _once(self, text: str, *, asks: bool = False) -> list[Said]:
-        """Return a status that was not the last one already."""
-        if asks:
-            self._status = text
-            return [said.InputRequired(text)]
-        if text == self._status and not self._errand.waiting:
-            return []
-        self._status = text
-        return [said.Status(text)]
-
-    def _last(self, door: Door, track: Track, seen: TaskSeen | StatusSeen) -> list[Said]:
-        message = texts_of(seen.message)
-        match seen.state:
-            case "completed":
-                return self._completed(track, seen, message)
-            case "failed":
-                return [said.Failed(message or f"{door.where} says that the task failed, and not why")]
-            case "rejected":
-                return [said.Rejected(message or f"{door.where} does not take the task")]
-        return [said.Failed(f"{door.where} canceled the task")]
-
-    def _completed(self, track: Track, seen: TaskSeen | StatusSeen, message: str) -> list[Said]:
-        """Return the end: the reply is what was streamed of it or, without any, the message."""
-        if not track.picture.told:
-            return [said.Completed(message)]
-        reply = track.picture.text_in(seen) if isinstance(seen, TaskSeen) and not track.whole else None
-        after: list[Said] = [said.Status(message)] if message and message != self._status else []
-        return [*after, said.Completed(reply)]
-
-    def _reply(self, door: Door, parts: Sequence[Part]) -> Said:
-        try:
-            return said.read({"type": "message", "parts": list(parts)})
-        except said.NotSaidError as error:
-            raise WrongError(f"{door.where} is not understood: {error}") from None
 
     # calls
 

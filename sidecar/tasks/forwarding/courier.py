@@ -22,7 +22,7 @@ from sidecar.tasks.forwarding.way import Errand
 if TYPE_CHECKING:
     from sidecar.tasks.engine import Engine
     from sidecar.tasks.forwarding.caller import Patience
-    from sidecar.tasks.forwarding.murmur import Company
+    from sidecar.tasks.forwarding.company import Company
     from sidecar.tasks.forwarding.track import Batch
     from sidecar.tasks.forwarding.way import Way
     from sidecar.tasks.forwarding.where import Door, Whereabouts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from typing import Final
 
 from sidecar.errors import visible
@@ -43,3 +45,13 @@ def shown(text: str) -> str:
     """Return foreign text as it may stand in a message: bounded, control characters visible."""
     cut = text if len(text) <= LONGEST else text[:LONGEST] + "…"
     return visible(cut)
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why a connection failed, in few words and without an address."""
+    os_error = getattr(error, "os_error", error)
+    if isinstance(os_error, socket.gaierror):
+        return "its name is not known"
+    if isinstance(os_error, OSError) and os_error.strerror and os_error.errno:
+        return os.strerror(os_error.errno).lower()
+    return "it was closed"

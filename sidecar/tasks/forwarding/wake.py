@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from sidecar.tasks.forwarding.caller import Stream
+    from sidecar.tasks.forwarding.stream import Stream
 
 
 class Wake:
