@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 HOLDS = (
-    "read text; echo $$ > pid.new; mv pid.new pid; echo began; trap 'echo > asked; exit 0' TERM\n"
+    "read text; trap 'echo > asked; exit 0' TERM; echo $$ > pid.new; mv pid.new pid; echo began\n"
     "[ -e go ] || while :; do sleep 0.02; done; echo did $text"
 )
 
@@ -47,14 +47,14 @@ def ended(sidecar: Spawned, task_id: str) -> dict[str, Any]:
         task: dict[str, Any] = call(sidecar, "tasks/get", id=task_id)
         return task if task["status"]["state"] not in ("submitted", "working") else None
 
-    task = until_sync(over, what="the task over")
+    task = until_sync(over, within=30, what="the task over")
     assert task is not None
     return task
 
 
 def pid_in(file: Path) -> int:
     """Wait for a file, which appears whole, and return the pid in it."""
-    until_sync(file.exists, what=str(file))
+    until_sync(file.exists, within=30, what=str(file))
     return int(file.read_text())
 
 
