@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 CAPSULE = "bench"
 WATCHERS = 1_000
-FRAMES = 40
+FRAMES = 25
 ROUNDS = 3
 SLOTS = 64
 WORKERS = 32
 """Tasks that the worker does at once."""
 PROCESSES = 4
 """Commands that run at once."""
-TASKS = 2_000
-COMMANDS = 400
+TASKS = 1_000
+COMMANDS = 200
 PIECE = "a piece of the reply, as a model says it"
 WHOLE_SEND = {**PEER_SEND, "params": {"message": PEER_SEND["params"]["message"]}}
 REFERENCE_CARD = 30.7
@@ -173,7 +173,7 @@ def whole(spawned: Spawned, server: Server, count: int) -> float:
     begun = time.perf_counter()
     figures = load(server.port, count, post(SEND))
     while not ended(spawned):
-        time.sleep(0.01)
+        time.sleep(0.05)
     seconds = time.perf_counter() - begun
     if set(figures["statuses"]) != {"200"} or '"submitted"' not in figures["first"]:
         raise SystemExit(f"whole tasks: {figures['statuses']} {figures['first']}")
