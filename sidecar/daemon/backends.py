@@ -29,12 +29,11 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class _Running:
-    """A backend at work, and the settings that it was made for."""
+    """A backend at work for a capsule."""
 
     backend: Backend
     engine: Engine
     capsule_id: str
-    made_for: tuple[object, ...]
 
 
 class Backends:
@@ -47,15 +46,14 @@ class Backends:
     async def open(self, engine: Engine, capsule: Capsule) -> None:
         """Have a backend work for a session under a capsule's settings: the one that does, else a new one."""
         running = self._running.get(capsule.session_id)
-        wanted = _made_for(capsule)
-        if running is not None and running.made_for == wanted:
+        if running is not None and running.backend.name == capsule.settings.backend:
             running.capsule_id = capsule.id
             running.backend.reconfigure(capsule)
             return
         if running is not None:
             await self.close(capsule.session_id, grace=capsule.settings.stop_grace)
         backend = self._make(capsule.settings)
-        self._running[capsule.session_id] = _Running(backend, engine, capsule.id, wanted)
+        self._running[capsule.session_id] = _Running(backend, engine, capsule.id)
         backend.start(engine, capsule)
 
     async def close(self, session_id: str, *, grace: float) -> None:
@@ -92,11 +90,6 @@ class Backends:
         return next(found, None)
 
 
-def _made_for(capsule: Capsule) -> tuple[object, ...]:
-    settings = capsule.settings
-    return settings.backend, settings.command, settings.forward, settings.on_restart
-
-
 class Makers:
     """Makes backends, and owns what those of one kind share. `open` before the first backend, `aclose` after the last."""
 
@@ -107,6 +100,7 @@ class Makers:
     def open(self, grace: float) -> None:
         """Become the parent of orphans, and end what an earlier run left; it gets `grace` seconds."""
         subreaper.claim()
+        subreaper.plain_signals()
         self._processes.open(grace)
 
     async def aclose(self) -> None:
