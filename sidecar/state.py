@@ -115,7 +115,7 @@ def read_run(directory: str | Path) -> Run | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise SidecarError(f"cannot read {path}: {_reason(error)}; run this as the sidecar's user") from error
+        raise SidecarError(f"cannot read {path}: {_reason(error)}{_as_who(error)}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise SidecarError(
             f"{path} was not written by a sidecar: remove it and restart the sidecar"
@@ -135,7 +135,12 @@ def read_admin_token(directory: str | Path) -> str:
     except FileNotFoundError:
         raise SidecarError(f"there is no {path}: start the sidecar once to make it") from None
     except OSError as error:
-        raise SidecarError(f"cannot read {path}: {_reason(error)}; run this as the sidecar's user") from error
+        if path.is_symlink():
+            raise SidecarError(
+                f"{path} is a link: put the file itself there, or remove it, and the sidecar makes a new one at its"
+                " start"
+            ) from error
+        raise SidecarError(f"cannot read {path}: {_reason(error)}{_as_who(error)}") from error
     with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, so that what is checked is what is read
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
@@ -235,6 +240,10 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
+def _as_who(error: OSError) -> str:
+    return "; run this as the sidecar's user" if isinstance(error, PermissionError) else ""
+
+
 def _missing(path: Path) -> Iterator[Path]:
     """Yield the directories that must be made for a path to exist, the outermost first."""
     if not path.exists():
@@ -242,8 +251,22 @@ def _missing(path: Path) -> Iterator[Path]:
         yield path
 
 
+def _nowhere(path: Path) -> tuple[Path, str] | None:
+    """Return what of a path is a link that leads nowhere, itself or above, and where it leads."""
+    for part in (path, *path.parents):
+        if part.is_symlink() and not part.exists():
+            return part, str(part.readlink())
+    return None
+
+
 def _make_private(path: Path) -> None:
     try:
+        if (nowhere := _nowhere(path)) is not None:
+            link, target = nowhere
+            raise SidecarError(
+                f"the state directory {path} cannot be made: {link} is a link to {target}, which is not there or"
+                " leads back to the link; make what it leads to, or choose another directory by --state or SIDECAR_STATE"
+            )
         for missing in list(_missing(path)):
             missing.mkdir(mode=0o700, exist_ok=True)
         facts = path.stat()
@@ -256,9 +279,12 @@ def _make_private(path: Path) -> None:
             f"the state directory {path} is no directory; choose another by --state or SIDECAR_STATE"
         )
     if facts.st_uid != os.geteuid():
+        inside = (
+            f", such as {path}/sidecar," if os.access(path, os.W_OK | os.X_OK, effective_ids=True) else ""
+        )
         raise SidecarError(
             f"the state directory {path} belongs to another user (uid {facts.st_uid}, this is uid {os.geteuid()}):"
-            f" chown it, or choose one of your own, such as {path}/sidecar, by --state or SIDECAR_STATE"
+            f" chown it, or choose one of your own{inside} by --state or SIDECAR_STATE"
         )
     if facts.st_mode & _OTHERS:
         try:
@@ -275,6 +301,8 @@ def _take_lock(directory: Path) -> int:
     try:
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
+        if path.is_symlink():
+            raise SidecarError(f"{path} is a link, which a lock must not be: remove it") from error
         raise SidecarError(f"cannot write in the state directory {directory}: {_reason(error)}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

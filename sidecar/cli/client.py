@@ -35,7 +35,7 @@ def list_capsules(arguments: argparse.Namespace) -> int:
     print_lines(table(("ID", "STATE", "URL", "SESSION", "TASKS", "WORKERS", "LAST ERROR"), rows))
     for root in document["roots"]:
         if root["last_error"]:
-            complain(f"root {root['path']}: {root['last_error']['message']}")
+            complain(f"the root {root['path']} {root['last_error']['message']}")
     if document["config"]["last_error"]:
         complain(f"the configuration in force is an older one: {document['config']['last_error']['message']}")
     return 0

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from sidecar.cli.output import complain
+from sidecar.cli.output import Watched, complain
 from sidecar.errors import InputError, SidecarError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import TextIO
 
 EPILOG = """\
 exit status: 0 fine, 1 failed, 2 bad input
@@ -45,6 +47,10 @@ def _state_flag(parser: argparse.ArgumentParser) -> None:
 
 def _json_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
+
+
+def _always_json_flag(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON, as it does in any case")
 
 
 def _running_flags(parser: argparse.ArgumentParser, *, json_help: str | None = None) -> None:
@@ -113,7 +119,9 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    parser.add_argument("--version", action="store_true", help="print the version")
+    parser.set_defaults(handler="offline:nothing", parser=parser, json=False)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     def command(name: str, handler: str, summary: str, description: str = "") -> argparse.ArgumentParser:
         text = summary[0].upper() + summary[1:] + "."
@@ -158,11 +166,13 @@ def build_parser() -> argparse.ArgumentParser:
     card = command("card", "offline:card", "print the card that a capsule directory would be served with")
     card.add_argument("directory", metavar="DIR", help="a directory with a murmur.yaml")
     card.add_argument("--config", metavar="FILE", help="the configuration file (environment: SIDECAR_CONFIG)")
+    _always_json_flag(card)
 
     init = command("init", "offline:init", "write a commented configuration and a first capsule")
     init.add_argument(
         "directory", metavar="DIR", nargs="?", default=".", help="where to write (default: here)"
     )
+    _json_flag(init)
 
     listing = command("list", "client:list_capsules", "show the running sidecar's capsules")
     _running_flags(listing)
@@ -183,22 +193,63 @@ def build_parser() -> argparse.ArgumentParser:
 
     schema = command("schema", "offline:schema", "print a JSON Schema, for editors")
     schema.add_argument("which", choices=["config", "manifest"], help="of config.yaml or of murmur.yaml")
+    _always_json_flag(schema)
 
     version = command("version", "offline:version", "print the version")
     _json_flag(version)
+
+    help_ = command("help", "offline:help_of", "show what a command does, and its options")
+    help_.add_argument("topic", metavar="COMMAND", nargs="*", help="the command (default: the list of them)")
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 fine, 1 failed, 2 bad input."""
+    # there is none where the caller closed it
+    output = Watched(cast("TextIO | None", sys.stdout) or io.StringIO())
+    sys.stdout = cast("TextIO", output)
+    try:
+        return _with_output(argv, output)
+    finally:
+        sys.stdout = output.stream
+
+
+def _with_output(argv: Sequence[str] | None, output: Watched) -> int:
+    status: int | None = None
+    leaving: SystemExit | None = None
+    failed: Exception | None = None
+    try:
+        status = _run(argv)
+    except SystemExit as error:  # argparse has printed something, or SIGTERM came early
+        leaving = error
+    except Exception as error:  # noqa: BLE001 - see below
+        # the boundary of a command: what nobody expected is still one plain line, with the place for a report
+        failed = error
+    output.finish()
+    if output.trouble is not None:
+        if not isinstance(
+            output.trouble, BrokenPipeError
+        ):  # then its reader went away, and wants nothing more
+            complain(f"cannot write the output: {output.trouble.strerror}")
+        return 1
+    if leaving is not None:
+        raise leaving
+    if failed is not None:
+        frame = traceback.extract_tb(failed.__traceback__)[-1]
+        place = f"{os.path.basename(frame.filename)}:{frame.lineno}"  # noqa: PTH119 - text, not a path to open
+        complain(f"internal error: {type(failed).__name__}: {failed} ({place}); please report it")
+        return 1
+    return 1 if status is None else status
+
+
+def _run(argv: Sequence[str] | None) -> int:
     arguments = build_parser().parse_args(argv)
-    module, _, name = arguments.handler.partition(":")
+    handler = "offline:version" if arguments.version else arguments.handler
+    module, _, name = handler.partition(":")
     try:
         from importlib import import_module
 
-        handler = getattr(import_module(f"sidecar.cli.{module}"), name)
-        status: int = handler(arguments)
-        sys.stdout.flush()
+        status: int = getattr(import_module(f"sidecar.cli.{module}"), name)(arguments)
     except InputError as error:
         for problem in error.problems:
             complain(str(problem))
@@ -207,16 +258,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SidecarError as error:
         complain(str(error))
         return error.exit_status
-    except BrokenPipeError:
-        # The reader of our output went away; keep the interpreter from complaining when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except KeyboardInterrupt:
         return 130
-    except Exception as error:  # noqa: BLE001 - see below
-        # the boundary of a command: what nobody expected is still one plain line, with the place for a report
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{os.path.basename(frame.filename)}:{frame.lineno}"  # noqa: PTH119 - text, not a path to open
-        complain(f"internal error: {type(error).__name__}: {error} ({place}); please report it")
-        return 1
     return status

@@ -1,15 +1,18 @@
-"""Commands that need no running sidecar: check, card, init, schema, version."""
+"""Commands that need no running sidecar: check, card, init, schema, version, help."""
 
 from __future__ import annotations
 
 import os
+import sys
+from dataclasses import replace
 from importlib.metadata import version as distribution_version
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sidecar.cli.output import complain, print_json, print_lines
-from sidecar.errors import InputError, SidecarError
+from sidecar.errors import InputError, Problem, SidecarError, visible
+from sidecar.model import MANIFEST_NAME
 
 if TYPE_CHECKING:
     import argparse
@@ -45,21 +48,62 @@ def _config(arguments: argparse.Namespace, roots: list[str]) -> Config:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Print every problem of the configuration and of every manifest below its roots, then a summary line."""
-    from sidecar.manifest.report import as_json, as_lines
+    """Print every problem of the configuration and of every manifest below its roots, then a summary line.
+
+    Where the configuration is refused, the manifests below `--root` are looked at all the same.
+    """
+    from sidecar.manifest.report import Report, as_json, as_lines
     from sidecar.registry.examination import examine
 
-    report = examine(_config(arguments, arguments.root))
+    refused: InputError | None = None
+    config: Config | None
+    try:
+        config = _config(arguments, arguments.root)
+    except InputError as error:
+        refused, config = error, _roots_alone(arguments.root)
+    report = Report() if config is None else examine(config, guarded=_state_of(config))
+    if refused is not None:
+        report = replace(report, problems=(*_problems(refused), *report.problems))
     if arguments.json:
-        print_json(as_json(report))
+        print_json({**as_json(report), "manifests_checked": config is not None})
     else:
         print_lines(as_lines(report))
+    if refused is not None:
+        unlooked = "; the manifests were not looked at: mend it, or say where they are with --root DIR"
+        complain(str(refused) if config is not None or not refused.problems else f"{refused}{unlooked}")
+        return refused.exit_status
     if not report.capsules + report.artifacts:
         complain(
             "no murmur.yaml was found: roots are searched `depth` levels deep (roots[].depth, 1 by default)"
         )
     failed = report.errors or (arguments.strict and report.warnings)
     return 2 if failed else 0
+
+
+def _problems(refused: InputError) -> tuple[Problem, ...]:
+    """Return the problems of a configuration; where there is none at all, that is the problem."""
+    return tuple(refused.problems) or (Problem("command line", 0, 0, "E-CFG-001", "", str(refused)),)
+
+
+def _roots_alone(roots: list[str]) -> Config | None:
+    """Return a configuration that says nothing but where the capsules are, None where that is not known."""
+    from sidecar.config.loading import Flags, load
+
+    home = {name: os.environ[name] for name in ("HOME", "PWD") if name in os.environ}
+    try:
+        return load(None, Flags(roots=tuple(roots)), home) if roots else None
+    except InputError:
+        return None
+
+
+def _state_of(config: Config) -> tuple[str, ...]:
+    """Return the state directory that a start would use."""
+    from sidecar.state import default_state_dir
+
+    try:
+        return (str(default_state_dir(os.environ, None, config.state)),)
+    except SidecarError:
+        return ()  # a start says so
 
 
 def version(arguments: argparse.Namespace) -> int:
@@ -70,6 +114,20 @@ def version(arguments: argparse.Namespace) -> int:
     else:
         print(f"sidecar {text}")
     return 0
+
+
+def help_of(arguments: argparse.Namespace) -> int:
+    """Print the help of a command, or of all."""
+    parser: argparse.ArgumentParser = arguments.parser
+    parser.parse_args([*arguments.topic, "--help"])
+    return 0
+
+
+def nothing(arguments: argparse.Namespace) -> int:
+    """Say what there is, to somebody who named no command."""
+    parser: argparse.ArgumentParser = arguments.parser
+    parser.print_help(sys.stderr)
+    return 2
 
 
 def schema(arguments: argparse.Namespace) -> int:
@@ -99,11 +157,26 @@ def init(arguments: argparse.Namespace) -> int:
         for path, text in texts.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-            print_lines([f"wrote {path}"])
     except OSError as error:
         raise SidecarError(f"cannot write {error.filename}: {error.strerror}") from error
-    print_lines([f"next: sidecar run --config {directory / 'config.yaml'}"])
+    if arguments.json:
+        print_json({"written": [visible(str(path)) for path in texts]})
+    else:
+        print_lines(
+            [*(f"wrote {path}" for path in texts), f"next: sidecar run --config {directory / 'config.yaml'}"]
+        )
     return 0
+
+
+def _must_be_directory(directory: Path) -> None:
+    """Raise InputError with what to name instead."""
+    if directory.is_dir():
+        return
+    if not os.path.lexists(directory):
+        raise InputError(f"there is no {directory}: name a directory with a murmur.yaml")
+    if directory.name == MANIFEST_NAME:
+        raise InputError(f"{directory} is the manifest itself: name its directory, {directory.parent}")
+    raise InputError(f"{directory} is no directory: name one with a murmur.yaml")
 
 
 def card(arguments: argparse.Namespace) -> int:
@@ -112,8 +185,9 @@ def card(arguments: argparse.Namespace) -> int:
     from sidecar.registry.examination import preview
 
     directory = Path(arguments.directory)
+    _must_be_directory(directory)
     named = arguments.config or os.environ.get("SIDECAR_CONFIG")
-    capsule = preview(_config(arguments, [] if named else [str(directory)]), str(directory.absolute()))
+    capsule = preview(_config(arguments, [] if named else [str(directory)]), os.path.abspath(directory))  # noqa: PTH100 - without the `..`
     print_json(card_of(capsule))
     complain("url and session_id are decided when it is served first; the ones shown are examples")
     return 0

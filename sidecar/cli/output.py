@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,41 @@ from sidecar.errors import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import TextIO
+
+
+class Watched:
+    """Standard output, which remembers why it took nothing any more (`trouble`): not all who print look at that."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.trouble: OSError | None = None
+
+    def write(self, text: str) -> int:
+        """Write like the stream itself. Raises OSError."""
+        try:
+            return self.stream.write(text)
+        except OSError as error:
+            self.trouble = error
+            raise
+
+    def flush(self) -> None:
+        """Flush like the stream itself. Raises OSError."""
+        try:
+            self.stream.flush()
+        except OSError as error:
+            self.trouble = error
+            raise
+
+    def finish(self) -> None:
+        """Flush for the last time; what is not taken is dropped, so that the interpreter does not complain at its end."""
+        try:
+            self.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 def complain(message: str) -> None:

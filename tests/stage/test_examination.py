@@ -77,12 +77,12 @@ def test_a_root_that_is_none_is_said_where_it_is_configured(tmp_path: Path) -> N
     """Its path once, and under a code of its own."""
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to("loop")
+    loop = "it is a link that leads back to itself"
     text = "roots:\n  - path: nope\n  - {path: file}\n  - path: loop\n"
     assert said(configured(tmp_path, text), tmp_path) == [
         "c.yaml:2:11: E-CFG-013 roots[0].path: nope does not exist (yet); it is taken up as soon as it does",
         "c.yaml:3:12: E-CFG-013 roots[1].path: file is not a directory; name one that holds capsules, or is one",
-        f"c.yaml:4:11: E-CFG-013 roots[2].path: loop cannot be read: {os.strerror(errno.ELOOP)} "
-        + "(it is a link that leads back to itself)",
+        f"c.yaml:4:11: E-CFG-013 roots[2].path: loop cannot be read: {os.strerror(errno.ELOOP)} ({loop})",
     ]
     flags = config.Flags(roots=(str(tmp_path / "nope"),))
     (line,) = said(config.load(None, flags, {}), tmp_path)

@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -142,12 +143,41 @@ def test_a_token_that_is_a_link_or_no_file_is_refused(home: Path) -> None:
     """Nothing but a plain file is read for a token, and nothing blocks on it."""
     home.mkdir(parents=True, mode=0o700)
     (home / "admin.token").symlink_to("/etc/hostname")
-    with pytest.raises(SidecarError, match=r"admin\.token"):
+    with pytest.raises(
+        SidecarError, match=r"admin\.token is a link: put the file itself there, or remove it"
+    ):
         State.open(home)
     (home / "admin.token").unlink()
     os.mkfifo(home / "admin.token", 0o600)
     with pytest.raises(SidecarError, match="no plain file"):
         State.open(home)
+
+
+def test_a_lock_that_is_a_link_is_refused(home: Path) -> None:
+    """Two states must not share one; what is to be done is said."""
+    home.mkdir(parents=True, mode=0o700)
+    (home / "lock").symlink_to("elsewhere")
+    with pytest.raises(SidecarError, match="lock is a link, which a lock must not be: remove it"):
+        State.open(home)
+
+
+def test_a_run_json_that_cannot_be_read_tells_only_the_wrong_user_to_be_another(home: Path) -> None:
+    """A directory in its place is nothing that another user could read."""
+    (home / "run.json").mkdir(parents=True)
+    with pytest.raises(SidecarError, match=r"Is a directory$"):
+        state.read_run(home)
+
+
+@pytest.mark.parametrize("below", ["", "further/down"])
+def test_a_link_that_leads_nowhere_is_named(tmp_path: Path, below: str) -> None:
+    """The state directory itself or one above it: nothing is made where it leads."""
+    link = tmp_path / "link"
+    for target in ("gone", "link"):
+        link.symlink_to(target)
+        with pytest.raises(SidecarError, match=f"{link} is a link to {target}, which is not there"):
+            State.open(link / below)
+        link.unlink()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_our_own_directory_is_closed_to_others(home: Path) -> None:
@@ -174,6 +204,27 @@ def test_a_directory_of_another_user_is_refused(home: Path) -> None:
     with pytest.raises(SidecarError, match="belongs to another user"):
         State.open(home)
     assert list(home.iterdir()) == []
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="only root can become another user for a while")
+@pytest.mark.parametrize(("permissions", "proposed"), [(0o755, False), (0o777, True), (0o555, False)])
+def test_a_directory_in_one_of_another_user_is_proposed_where_it_can_be_made(
+    permissions: int,
+    proposed: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    """Advice that cannot be followed is none."""
+    with tempfile.TemporaryDirectory() as made:
+        home = Path(made) / "state"
+        home.mkdir()
+        home.chmod(permissions)
+        Path(made).chmod(0o755)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(SidecarError, match="belongs to another user") as caught:
+                State.open(home)
+        finally:
+            os.seteuid(0)
+        assert (f"such as {home}/sidecar" in str(caught.value)) is proposed
 
 
 def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
