@@ -36,6 +36,8 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterator
 
+    from sidecar.ops.proc import Seen
+
 ROOT: Final = Path(__file__).parents[2]
 LIFE: Final = 25
 ANYWHERE, EARLY = "anywhere", "early"
@@ -164,18 +166,18 @@ class Life:
         if spawned.process.stdin is not None:
             spawned.process.stdin.close()
 
-    def marked(self) -> Iterator[int]:
+    def marked(self) -> Iterator[Seen]:
         """Yield the living processes that were started for a task of this life, and their descendants."""
         for pid in proc.everybody():
             directory = proc.began_with(pid, "SIDECAR_CAPSULE_DIR")
             if directory and directory.startswith(f"{self.root}/"):
                 seen = proc.look(pid)
                 if seen is not None and seen.lives:
-                    yield pid
+                    yield seen
 
-    def strays(self, spawned: Spawned) -> list[int]:
+    def strays(self, spawned: Spawned) -> list[Seen]:
         """Return the processes of tasks that are not below this sidecar: an earlier one left them."""
-        return [pid for pid in self.marked() if spawned.process.pid not in ancestors(pid)]
+        return [seen for seen in self.marked() if spawned.process.pid not in ancestors(seen.pid)]
 
 
 class Beside:
@@ -230,7 +232,8 @@ class Beside:
             await self.load.settle(command)
             return all(task_id in command.settled for task_id in ran)
 
-        await until(lambda: not self.life.strays(self.spawned), what="no process of an earlier sidecar")
+        strays = self.life.strays(self.spawned)
+        await until(lambda: not any(map(alive, strays)), what="no process of an earlier sidecar")
         if not self.life.reruns:
             await until(failed, what=f"the failure of {ran}")
         for task_id in ran:
@@ -296,6 +299,12 @@ def free_port() -> int:
             probe.bind(("127.0.0.1", random.randrange(low, high)))
             port: int = probe.getsockname()[1]
             return port
+
+
+def alive(process: Seen) -> bool:
+    """Whether this very process still runs."""
+    seen = proc.again(process)
+    return seen is not None and seen.lives
 
 
 def ancestors(pid: int) -> set[int]:
