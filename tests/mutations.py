@@ -86,7 +86,7 @@ MUTATIONS: Final = (
         ((" and not self.stopped():", ":"), ("            if self.stopped():\n", "            if False:\n")),
     ),
     _one("P17", "planes/reading", "_BY_ERRNO.get(error.errno or 0, IO_ERROR)", 'refusal("io_error", f"{error}: /tmp")'),
-    _off("P18", "planes/files", "text.isascii() and text.isprintable()"),
+    _one("P18", "planes/files", "if text.isascii() and text.isprintable():", "if True:"),
     _off("P19", "planes/handles", "not hmac.compare_digest(handle.mac, _mac(key, handle.payload, audience))", test="test_every_handle_that_is_not_valid_gets_the_same_bytes"),
     _one("P20", "planes/handles", "self._keys.pop(session_id, None)", "self._keys.get(session_id)"),
     _off("P21", "planes/handles", "_encode(data) != segment"),
@@ -110,6 +110,11 @@ MUTATIONS: Final = (
     _one("P33", "planes/audit", "                self._out += 1\n                return None\n", "                return {}\n"),
     _off("P34", "planes/handles", "claims.issuer != issuer"),
     _one("P34", "planes/handles", "version == 1 and", "True and"),
+    _one("P36", "planes/cached", "_NO_MAGICLINKS | _NO_SYMLINKS | _CACHED", "_CACHED", test="test_links_and_special_files_are_left_to_the_pool"),
+    _one("P36", "planes/cached", " or tuple(mount) != expected", "", test="test_the_quick_way_crosses_no_mount_at_all"),
+    _off("P37", "planes/cached", "system[0] not in _LOCAL or not major", test="test_only_local_file_systems_are_read_here"),
+    _one("P37", "planes/cached", "0, os.RWF_NOWAIT)", "0)", test="test_bytes_that_are_not_in_memory_are_left_to_the_pool"),
+    _one("P37", "planes/cached", "place is None or place.until <= self._clock()", "place is None", test="test_what_a_thread_saw_is_relied_on_for_a_while"),
     _off("P35", "planes/routes", 'method != "GET"'),
 )  # fmt: skip
 

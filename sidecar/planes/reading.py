@@ -114,11 +114,23 @@ class Content:
     mtime_ms: int
 
 
-def read(resolver: Resolver, tree: Tree, path: bytes, max_bytes: int, memory: Memory) -> Content | Opened:
-    """Read a file of at most `max_bytes`; one that is too big to hold comes back open. Raises RefusedError."""
+def read(
+    resolver: Resolver,
+    tree: Tree,
+    path: bytes,
+    max_bytes: int,
+    memory: Memory,
+    learn: Callable[[Tree, int], None] | None = None,
+) -> Content | Opened:
+    """Read a file of at most `max_bytes`; one that is too big to hold comes back open.
+
+    `learn` is shown the open file, for `Cached`. Raises RefusedError.
+    """
     try:
         fd, facts = open_file(resolver, tree, path, max_bytes)
         try:
+            if learn is not None:
+                learn(tree, fd)
             if facts.st_size <= IN_MEMORY:
                 data = _read_all(fd, facts.st_size, max_bytes)
                 digest = hashlib.sha256(data)

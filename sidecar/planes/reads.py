@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sidecar.model import Capsule
     from sidecar.planes.beneath import Resolver
     from sidecar.planes.bodies import Places
+    from sidecar.planes.cached import Cached
     from sidecar.planes.memory import Memory
     from sidecar.planes.pool import Pool
 
@@ -45,12 +46,16 @@ def tree(capsule: Capsule, root: str) -> reading.Tree:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Reads files for both planes. Pool, resolver, memory and places are the owner's."""
+    """Reads files for both planes. Pool, resolver, memory and places are the owner's.
+
+    `cached` is the quick way for small files, None where there is none.
+    """
 
     pool: Pool
     resolver: Resolver
     memory: Memory
     places: Places
+    cached: Cached | None = None
 
     async def answer(
         self,
@@ -70,9 +75,15 @@ class Reads:
         """
         lane = ("read", capsule.session_id)
         where = tree(capsule, root)
-        content = await self.pool.run(
-            lane, READS, reading.read, self.resolver, where, path, max_bytes, self.memory
-        )
+        cached = self.cached
+        content: reading.Content | Opened | None = None
+        if cached is not None:
+            content = cached.read(where, path, max_bytes)
+        if content is None:
+            learn = cached.learn if cached is not None else None
+            content = await self.pool.run(
+                lane, READS, reading.read, self.resolver, where, path, max_bytes, self.memory, learn
+            )
         if isinstance(content, Opened):
             return await self._big(
                 content, Lane(self.pool, lane, READS), max_bytes, if_none_match, facts, note

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.errors import RefusedError, refusal
 from sidecar.planes.audit import Audit
-from sidecar.planes.beneath import detect
+from sidecar.planes.beneath import Openat2, detect
 from sidecar.planes.bodies import Places
+from sidecar.planes.cached import Cached
 from sidecar.planes.files import FilesPlane
 from sidecar.planes.memory import Memory
 from sidecar.planes.peer import PeerPlane
@@ -52,7 +53,8 @@ class Planes:
         self._pool = pool or Pool()
         self.resolver = resolver or detect()
         self._audit = audit or Audit()
-        reads = Reads(self._pool, self.resolver, memory or Memory(), places or Places())
+        cached = Cached() if isinstance(self.resolver, Openat2) else None
+        reads = Reads(self._pool, self.resolver, memory or Memory(), places or Places(), cached)
         self.sharing = Sharing(reads, self._audit, now)
         self._files = FilesPlane(reads, self._audit)
         self._peer = PeerPlane(reads, self.sharing, self._audit)

@@ -6,6 +6,7 @@ import re
 from calendar import timegm
 from dataclasses import dataclass
 from email.utils import parsedate
+from functools import cache
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -74,14 +75,21 @@ def wire(answer: Answer, *, length: int | None = None) -> Wire:
 
     Raises ValueError where a header holds a control character (RFC 9110 section 5.5).
     """
-    lines = [f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}"]
-    for name, value in answer.headers:
-        if _UNSAFE.search(name) or _UNSAFE.search(value):
-            raise ValueError(f"control character in header {name!r}: {value!r}")
-        lines.append(f"{name}: {value}")
+    lines = [f"{name}: {value}" for name, value in answer.headers]
+    text = " ".join(lines)
+    if not (text.isascii() and text.isprintable()):
+        for line in lines:
+            if _UNSAFE.search(line):
+                raise ValueError(f"control character in header {line!r}")
     if answer.status not in _BODILESS:
         lines.append(f"content-length: {len(answer.body) if length is None else length}")
-    return Wire(answer.status, ("\r\n".join(lines) + "\r\n").encode(), answer.body)
+    head = "\r\n".join((_status_line(answer.status), *lines, ""))
+    return Wire(answer.status, head.encode(), answer.body)
+
+
+@cache
+def _status_line(status: int) -> str:
+    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"
 
 
 _JSON_HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: "

@@ -8,14 +8,17 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
 from sidecar.errors import RefusedError
 from sidecar.planes.beneath import Openat2, Rules, Walk
+from sidecar.planes.cached import Cached
 from sidecar.planes.memory import Memory
 from sidecar.planes.reading import Tree
+from sidecar.planes.reading import read as read_any
 from tests.support import swapper
 from tests.support.planes import SECRET, SECRET_SHA, entries, read, write
 
@@ -68,13 +71,19 @@ def swapping(workspace: Path) -> Iterator[None]:
 
 def look(resolver: Resolver, tree: Tree, until: float, seen: Counter[str]) -> None:
     """Read and list until the time is over; count what came."""
-    memory = Memory(now_ns=lambda: 2**62)
+    memory, cached = Memory(now_ns=lambda: 2**62), Cached()
     while time.monotonic() < until:
         for path in PATHS:
             try:
                 seen[read(resolver, tree, path, 1000, memory).data.decode()] += 1
             except RefusedError as error:
                 seen[error.refusal.code] += 1
+            with suppress(RefusedError):
+                read_any(Openat2(), tree, path, 1000, memory, cached.learn)
+            quick = cached.read(tree, path, 1000)
+            if quick is not None:
+                seen[quick.data.decode()] += 1
+                seen["quick"] += 1
         try:
             for entry in entries(resolver, tree, memory):
                 seen[entry.sha256] += 1

@@ -12,7 +12,9 @@ import sys
 from pathlib import Path
 
 from sidecar.errors import RefusedError
-from sidecar.planes.beneath import Rules
+from sidecar.planes import reading
+from sidecar.planes.beneath import Openat2, Rules
+from sidecar.planes.cached import Cached
 from sidecar.planes.memory import Memory
 from sidecar.planes.reading import Tree
 from tests.support.planes import RESOLVERS, SECRET, entries, read, write
@@ -65,6 +67,20 @@ def looked(place: Path) -> dict[str, dict[str, str | list[str]]]:
     return found
 
 
+def quickly(place: Path) -> list[str]:
+    """Return which files the quick way reads once it has seen the tree."""
+    found, cached = [], Cached()
+    for root in ("root", "bound-root"):
+        for mounts in (False, True):
+            tree = Tree(str(place / "w"), root.encode(), Rules(links=True, mounts=mounts))
+            reading.read(Openat2(), tree, b"plain", 1000, Memory(), cached.learn)
+            for path in ("plain", "bound/secret", "tmp/x", "file", "to-bound", "bound/up"):
+                content = cached.read(tree, path.encode(), 1000)
+                if content is not None:
+                    found.append(f"{root} {path} {content.data.decode()}")
+    return found
+
+
 def elsewhere(place: Path) -> list[str]:
     """Serve a workspace on a file system of its own, that comes, goes and comes back under the served capsule."""
     workspace = place / "elsewhere"
@@ -97,4 +113,6 @@ def elsewhere(place: Path) -> list[str]:
 
 if __name__ == "__main__":
     prepare(Path(sys.argv[1]))
-    json.dump({**looked(Path(sys.argv[1])), "elsewhere": elsewhere(Path(sys.argv[1]))}, sys.stdout)
+    where = Path(sys.argv[1])
+    told = {**looked(where), "quickly": quickly(where), "elsewhere": elsewhere(where)}
+    json.dump(told, sys.stdout)
