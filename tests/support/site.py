@@ -51,7 +51,9 @@ class Site:
             limits = self.policy.limits
             body = await read_json_body(request, limit=limits.body, within=limits.body_timeout)
             return wire(Answer(200, (), body))
-        return wire(Answer(200, (("content-type", "text/plain"), ("x-method", request.method)), path.encode()))
+        return wire(
+            Answer(200, (("content-type", "text/plain"), ("x-method", request.method)), path.encode())
+        )
 
 
 @asynccontextmanager
