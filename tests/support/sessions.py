@@ -12,13 +12,14 @@ import orjson
 from sidecar.doors.murmur import FrameStream, MurmurDoor
 from sidecar.model import Capsule, Conversation, Lifecycle, Manifest, Settings, TaskAcceptance
 from sidecar.store import Store
-from sidecar.tasks.engine import Engine
 from sidecar.tasks.engines import Engines
 from sidecar.tasks.model import Rules
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from sidecar.tasks.engine import Engine
 
 SESSION = "ses_01a22c7d92367f3e97e3141062a3f0b4"
 MESSAGE = {"messageId": "m1", "role": "user", "parts": [{"text": "hello"}]}
