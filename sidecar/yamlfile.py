@@ -20,18 +20,8 @@ from yaml import events
 from yaml.reader import ReaderError
 
 from sidecar.errors import Problem, SidecarError
-from sidecar.yamltree import (
-    PLACEHOLDER,
-    SECOND,
-    TOO_DEEP,
-    Builder,
-    Mark,
-    Node,
-    Refused,
-    Text,
-    Unfilled,
-    shortened,
-)
+from sidecar.yamlparts import Mark, Node, Text, shortened
+from sidecar.yamltree import PLACEHOLDER, SECOND, TOO_DEEP, Builder, Refused, Unfilled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

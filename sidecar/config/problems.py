@@ -31,7 +31,7 @@ from sidecar.config.schema import Keys
 from sidecar.config.values import NOT_ALLOWED, WITHOUT_UNIT, WRONG_TYPE
 from sidecar.errors import Problem, Severity
 from sidecar.yamlfile import dotted, nearest
-from sidecar.yamltree import OtherKey, shortened
+from sidecar.yamlparts import OtherKey, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

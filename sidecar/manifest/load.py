@@ -32,7 +32,7 @@ from sidecar.manifest.conversion import manifest_of
 from sidecar.manifest.schema import OLD_RUNTIMES, ArtifactDescription, ManifestFile
 from sidecar.model import MANIFEST_NAME, ArtifactRuntime, Manifest
 from sidecar.yamlfile import YamlError, examine
-from sidecar.yamltree import shortened
+from sidecar.yamlparts import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -9,7 +9,8 @@ from sidecar.errors import Problem, Severity
 from sidecar.manifest.schema import EXAMPLES, INTEGERS, KNOWN, OLD_RUNTIMES, READ_CAPABILITIES
 from sidecar.manifest.values import seconds_of
 from sidecar.yamlfile import dotted, nearest
-from sidecar.yamltree import BOOLEANS_ELSEWHERE, PLACEHOLDER, is_number_elsewhere, shortened
+from sidecar.yamlparts import shortened
+from sidecar.yamltree import BOOLEANS_ELSEWHERE, PLACEHOLDER, is_number_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "sidecar"
 STEPS: tuple[frozenset[str], ...] = tuple(
     frozenset(step.split())
     for step in (
-        "model errors events schema",
+        "model errors events schema yamlparts",
         "yamltree",
         "yamlfile store state",
         "config dialects ops web",

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sidecar.yamlfile import Document, Path, YamlError, examine, nearest, parse
-from sidecar.yamltree import OtherKey
+from sidecar.yamlparts import OtherKey
 
 PIECES = (
     "a",
