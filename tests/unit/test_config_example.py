@@ -89,7 +89,10 @@ def test_the_example_works_as_it_stands() -> None:
         if name not in ("roots", "capsules"):
             assert getattr(found, name) == getattr(defaults, name)
     assert found.capsules["hello"] == config.CapsuleConfig()
-    assert {name for name, own in found.capsules.items() if own.backend == "command"} == {"greeter", "planner"}
+    assert {name for name, own in found.capsules.items() if own.backend == "command"} == {
+        "greeter",
+        "planner",
+    }
 
 
 def test_the_schema_describes_every_key() -> None:
