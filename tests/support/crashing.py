@@ -73,6 +73,7 @@ class Life:
         self.texts = itertools.count(1)
         self.kills: Counter[str] = Counter()
         self.reruns = False
+        self._next: tuple[Spawned, bool] | None = None
         self.root = directory / "capsules"
         for name in self.known:
             write_capsule(self.root / name, more="  shell_grace_secs: 0\n")
@@ -84,8 +85,15 @@ class Life:
         self.config.write_text(CONFIG.format(root=self.root, agent=json.dumps(str(agent)), **ports))
 
     def start(self) -> Spawned:
-        """Start the sidecar, whose standard input is a leash."""
-        self.reruns = self.rng.random() < 0.5
+        """Start the sidecar, and have the next one begin to import what it needs."""
+        spawned, self.reruns = self._next or self.prepare()
+        self.tell(spawned, "go")
+        self._next = self.prepare()
+        return spawned
+
+    def prepare(self) -> tuple[Spawned, bool]:
+        """Return a sidecar that waits for its start, and whether it runs tasks again; its standard input is a leash."""
+        reruns = self.rng.random() < 0.5
         arguments = ["run", "--state", str(self.state), "--config", str(self.config)]
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.launcher", *arguments],
@@ -95,12 +103,17 @@ class Life:
             env=environment(
                 SIDECAR_DESK__PORT="0",
                 SIDECAR_LOG__FORMAT="json",
-                SIDECAR_TASKS__ON_RESTART="rerun" if self.reruns else "fail",
+                SIDECAR_TASKS__ON_RESTART="rerun" if reruns else "fail",
             ),
         )
         spawned = Spawned(process, self.state)
         spawned.follow()
-        return spawned
+        return spawned, reruns
+
+    def close(self) -> None:
+        """End the sidecar that waits for its start."""
+        if self._next is not None:
+            self.end(self._next[0])
 
     async def round(self, kind: str) -> None:
         """Start, check, put load on, kill."""
@@ -147,8 +160,12 @@ class Life:
     def arm(self, spawned: Spawned, point: str, count: int) -> None:
         """Say at which commit it ends; the delay is short or long, as commits are."""
         delay = int(10 ** self.rng.uniform(0.5, 3.7))
+        self.tell(spawned, f"{point} {count} {delay}")
+
+    def tell(self, spawned: Spawned, line: str) -> None:
+        """Write a line to its standard input."""
         assert spawned.process.stdin is not None
-        spawned.process.stdin.write(f"{point} {count} {delay}\n".encode())
+        spawned.process.stdin.write(f"{line}\n".encode())
         spawned.process.stdin.flush()
 
     def wait_for_start(self, spawned: Spawned) -> None:
@@ -222,11 +239,12 @@ class Beside:
 
     async def check(self) -> None:
         """Hold what this sidecar shows against what is known of those before it."""
+        command = self.life.known[COMMAND]
+        began = set(command.started)  # before this sidecar: what catching up shows may be of its own
         for known in self.life.known.values():
             await self.load.catch_up(known)
             await self.load.settle(known)
-        command = self.life.known[COMMAND]
-        ran = [task_id for task_id in command.started if task_id not in command.settled]
+        ran = {task_id: command.submitted.get(task_id) for task_id in began - command.settled.keys()}
 
         async def failed() -> bool:
             await self.load.settle(command)
@@ -320,9 +338,12 @@ async def life(directory: Path, rounds: int, seed: int) -> tuple[Counter[str], d
     """Live through so many rounds; return how the sidecars ended, and how the tasks of each capsule did."""
     logging.getLogger("sidecar.worker").setLevel(logging.CRITICAL)
     of = Life(directory, random.Random(seed))
-    for number in range(rounds):
-        await of.round(KINDS[number % len(KINDS)])
-    return of.kills, await of.finish()
+    try:
+        for number in range(rounds):
+            await of.round(KINDS[number % len(KINDS)])
+        return of.kills, await of.finish()
+    finally:
+        of.close()
 
 
 def main(rounds: int, seed: int) -> None:

@@ -1,7 +1,8 @@
 """A sidecar that ends itself, as a kill -9 would, at a chosen moment of a chosen commit.
 
-Run as `python -m tests.support.launcher run …`, with `sidecar`'s own arguments. A line `POINT COUNT MICROSECONDS` on
-standard input arms it: the COUNT-th commit from then on is its last. The points, with a delay where one makes sense:
+Run as `python -m tests.support.launcher run …`, with `sidecar`'s own arguments. It imports everything and waits for a
+line `go` on standard input. A line `POINT COUNT MICROSECONDS` arms it: the COUNT-th commit from then on is its last. The
+points, with a delay where one makes sense:
 
     before   the transaction is complete, COMMIT has not begun
     within   so many microseconds after COMMIT has begun
@@ -13,6 +14,7 @@ When standard input ends it ends too, so that nothing outlives whoever started i
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sqlite3
@@ -76,16 +78,22 @@ def end() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def listen(trap: Trap) -> None:
+def listen(trap: Trap, started: threading.Event) -> None:
     """Take orders until standard input ends."""
     with os.fdopen(os.dup(0)) as orders:
         for line in orders:
-            trap.arm(line)
+            if line == "go\n":
+                started.set()
+            else:
+                trap.arm(line)
     end()
 
 
 if __name__ == "__main__":
     Commits.trap = Trap()
     sqlite3.connect = partial(sqlite3.connect, factory=Commits)  # type: ignore[assignment]  # a hook for this process alone
-    threading.Thread(target=listen, args=(Commits.trap,), name="orders", daemon=True).start()
+    go = threading.Event()
+    threading.Thread(target=listen, args=(Commits.trap, go), name="orders", daemon=True).start()
+    importlib.import_module("sidecar.daemon.daemon")
+    go.wait()
     sys.exit(main(sys.argv[1:]))
