@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 UNREADABLE: Final = "E-CFG-001"
 MALFORMED: Final = "E-CFG-002"
-NOT_NOW: Final = "E-CFG-013"
+NOT_NOW: Final = "E-CFG-015"
 MAX_BYTES: Final = 1 << 20
 LOCAL_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 NOTHING: Final = (

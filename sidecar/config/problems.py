@@ -16,7 +16,7 @@
 | `E-CFG-012` | a command that is not tied to a directory where several carry the name (`sidecar check`) |
 | `E-CFG-013` | a root that is not there, is no directory, or cannot be read (`sidecar check`) |
 | `W-CFG-014` | settings of a capsule that there is not (`sidecar check`) |
-| `E-CFG-013` | good, but not to be had at a reload: the desk's place is taken, or the state is another one |
+| `E-CFG-015` | good, but not to be had at a reload: the desk's place is taken, or the state is another one |
 """
 
 from __future__ import annotations

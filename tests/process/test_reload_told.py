@@ -76,14 +76,14 @@ def test_a_busy_desk_port_is_named_and_tried_again(config: Path, root: Path, tmp
                 config.write_text(f"roots:\n  - path: {root}\ndesk:\n  port: {port}\ncard: reference\n")
                 refused = spawned.event("config_refused")
                 assert (
-                    f"{config.name}:4:9: E-CFG-013 desk.port: the desk cannot listen"
+                    f"{config.name}:4:9: E-CFG-015 desk.port: the desk cannot listen"
                     in refused["problems"][0]
                 )
                 while "configuration refused: " not in manager.recv(4096).decode():
                     pass
                 status, _, said = reload(spawned)
                 assert status == 2
-                assert "E-CFG-013 desk.port" in said
+                assert "E-CFG-015 desk.port" in said
                 assert "description" in spawned.card("a")
             spawned.event("config_mended")
             until_sync(lambda: "description" not in spawned.card("a"))

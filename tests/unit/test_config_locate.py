@@ -18,7 +18,7 @@ def test_a_key_of_the_file_is_located_there(tmp_path: Path) -> None:
     file.write_text("roots: []\ndesk:\n  port: 1234\n")
     found = locate(str(file), Flags(), {}, PORT)
     assert (found.file, found.line, found.column) == (str(file), 3, 9)
-    assert (found.code, found.key, found.message) == ("E-CFG-013", "desk.port", "")
+    assert (found.code, found.key, found.message) == ("E-CFG-015", "desk.port", "")
 
 
 def test_a_key_of_the_environment_is_located_by_its_variable(tmp_path: Path) -> None:
@@ -38,5 +38,5 @@ def test_a_default_has_no_place(tmp_path: Path) -> None:
         else:
             file.unlink()
         found = locate(str(file), Flags(), {}, PORT)
-        assert (found.line, found.code, found.key) == (0, "E-CFG-013", "desk.port")
+        assert (found.line, found.code, found.key) == (0, "E-CFG-015", "desk.port")
     assert locate(None, Flags(roots=("/x",)), {}, PORT).line == 0
