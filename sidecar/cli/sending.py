@@ -10,7 +10,7 @@ from sidecar.cli.client import running_of
 from sidecar.cli.output import complain, print_json, print_lines, table
 from sidecar.cli.running import call, events
 from sidecar.cli.spinner import Spinner
-from sidecar.errors import SidecarError, visible
+from sidecar.errors import InputError, SidecarError, visible
 
 if TYPE_CHECKING:
     import argparse
@@ -26,10 +26,14 @@ def _path(capsule: str, *rest: str) -> str:
 
 def send(arguments: argparse.Namespace) -> int:
     """Start a task, or answer one, and print its stream; the exit status says how it ended."""
-    running = running_of(arguments)
     text = " ".join(arguments.text)
     if text == "-":
         text = sys.stdin.read()
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"the message is not UTF-8: character {error.start + 1} cannot be sent") from None
+    running = running_of(arguments)
     body = {"text": text, "task_id": arguments.task, "context_id": arguments.context}
     task, after = _post(running, arguments.capsule, {k: v for k, v in body.items() if v is not None})
     if task["status"]["state"] == "rejected":
@@ -153,6 +157,8 @@ class _Terminal:
         state, message = data["status"]["state"], data["status"]["message"]
         if state == "input-required":
             return self._ask(message)
+        if data["final"]:
+            self._end_line()
         if not self._as_json:
             self._note(state if not message else f"{state}: {message}")
         if not data["final"]:
@@ -174,10 +180,16 @@ class _Terminal:
                 text if text.isprintable() else "\n".join(visible(line) for line in text.split("\n"))
             )
             self._open_line = not text.endswith("\n")
-        if final and self._open_line:
-            sys.stdout.write("\n")
-            self._open_line = False
+        if final:
+            self._end_line()
         sys.stdout.flush()
+
+    def _end_line(self) -> None:
+        if self._open_line:
+            self._spinner.clear()
+            sys.stdout.write("\n")
+            sys.stdout.flush()
+            self._open_line = False
 
     def _note(self, text: str) -> None:
         if not self._as_json:
@@ -191,6 +203,7 @@ class _Terminal:
             self._spinner.label = text
 
     def _ask(self, prompt: str) -> int | None:
+        self._end_line()
         self._spinner.clear()
         if not self._as_json:
             sys.stderr.write(f"{visible(prompt)}\n")
