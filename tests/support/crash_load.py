@@ -108,9 +108,9 @@ class Load:
         for task_id in known.unsettled():
             known.hold(task_id, await self.call(known, "tasks/get", {"id": task_id}))
 
-    async def catch_up(self, known: Known) -> None:
-        """Read the stream from the base up to the newest frame that was ever seen."""
-        newest, place = known.newest, Place(known, known.base)
+    async def catch_up(self, known: Known, head: int = 0) -> None:
+        """Read the stream from the base up to the newest frame that was ever seen, or to the head."""
+        newest, place = max(known.newest, head), Place(known, known.base)
         if newest == known.base:
             return
         call = {"jsonrpc": "2.0", "id": 1, "method": "stream/watch"}

@@ -138,6 +138,13 @@ def check_file(path: Path, known: Known) -> Counter[str]:
     return ended
 
 
+def newest_frame(path: Path, known: Known) -> int:
+    """Return the highest number in the file."""
+    with closing(sqlite3.connect(path)) as file:
+        query = "SELECT max(frame) FROM events WHERE session_id = ?"
+        return int(file.execute(query, (known.session_id,)).fetchone()[0] or 0)
+
+
 def check_rows(rows: dict[str, Row], known: Known) -> None:
     """Nothing acknowledged is lost, nothing is there twice, and each task has the one end that it may have."""
     texts = Counter(row.text for row in rows.values())

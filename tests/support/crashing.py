@@ -28,7 +28,7 @@ import aiohttp
 from sidecar.ops import proc
 from sidecar.tasks.backends.command import INTERRUPTED
 from tests.support.crash_load import SENDERS, Load, toil, until_gone
-from tests.support.crash_model import COMMAND, INBOX, Known, check_file
+from tests.support.crash_model import COMMAND, INBOX, Known, check_file, newest_frame
 from tests.support.launcher import POINTS, SIGNALS
 from tests.support.spawned import Spawned, environment, write_capsule
 from tests.support.waiting import until
@@ -148,7 +148,7 @@ class Life:
                 await beside.drain()
                 for known in self.known.values():
                     known.base = 0
-                    await beside.load.catch_up(known)
+                    await beside.load.catch_up(known, newest_frame(self.state / "sidecar.db", known))
                 await beside.check()
             status = await asyncio.to_thread(spawned.stop)
         finally:
