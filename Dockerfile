@@ -8,7 +8,7 @@ COPY requirements.lock ./
 # Everything that is locked becomes a wheel whose hash was checked; only what the sidecar needs is installed from them.
 RUN /build/bin/pip wheel --no-cache-dir --no-deps --require-hashes --wheel-dir /wheels -r requirements.lock \
     && /build/bin/pip install --no-index --find-links /wheels --upgrade setuptools
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE config.example.yaml ./
 COPY sidecar sidecar
 RUN /build/bin/pip wheel --no-deps --no-index --no-build-isolation --wheel-dir /wheels . \
     && /build/bin/pip --python /opt/sidecar/bin/python3 install --no-index --find-links /wheels capsule-sidecar
