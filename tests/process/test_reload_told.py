@@ -59,7 +59,10 @@ def test_a_reload_that_moves_the_desk_is_told_to_who_asked(config: Path, tmp_pat
     with running(["--config", str(config)], state=tmp_path / "state", env=ASKED) as spawned:
         for port in (free_port(), free_port()):
             config.write_text(f"roots:\n  - path: {tmp_path / 'capsules'}\ndesk:\n  port: {port}\n")
-            assert reload(spawned) == (0, "reloaded\n", "")
+            status, said, wrong = reload(spawned)
+            assert (status, wrong) == (0, "")
+            # a busy machine may have seen the file change by itself before it was asked
+            assert said == "reloaded\n" or said.startswith("nothing changed since ")
             assert spawned.desk.endswith(f":{port}")
 
 

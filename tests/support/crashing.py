@@ -336,7 +336,9 @@ def ancestors(pid: int) -> set[int]:
 
 async def life(directory: Path, rounds: int, seed: int) -> tuple[Counter[str], dict[str, Counter[str]]]:
     """Live through so many rounds; return how the sidecars ended, and how the tasks of each capsule did."""
-    logging.getLogger("sidecar.worker").setLevel(logging.CRITICAL)
+    log = logging.getLogger("sidecar.worker")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # that the sidecar is away is the point here
     of = Life(directory, random.Random(seed))
     try:
         for number in range(rounds):
@@ -344,6 +346,7 @@ async def life(directory: Path, rounds: int, seed: int) -> tuple[Counter[str], d
         return of.kills, await of.finish()
     finally:
         of.close()
+        log.setLevel(level)
 
 
 def main(rounds: int, seed: int) -> None:

@@ -99,9 +99,19 @@ def swap_mounts(fd: int) -> None:
             libc.umount2(target.encode(), MNT_DETACH)
 
 
+def opened(root: Path) -> int:
+    """Open the root, which others may be swapping already."""
+    while True:
+        try:
+            return os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            if told_to_stop():
+                raise
+
+
 def main(root: Path, what: str) -> None:
     """Do it."""
-    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+    fd = opened(root)
     (swap_kinds if what == "kinds" else swap_mounts)(fd)
 
 
