@@ -145,6 +145,13 @@ def newest_frame(path: Path, known: Known) -> int:
         return int(file.execute(query, (known.session_id,)).fetchone()[0] or 0)
 
 
+def live_tasks(path: Path, known: Known) -> dict[str, str]:
+    """Return the text of every live task by id, also of those whose answer never came."""
+    with closing(sqlite3.connect(path)) as file:
+        query = "SELECT id, request FROM tasks WHERE session_id = ? AND ended_at IS NULL"
+        return {task_id: text_of(request) for task_id, request in file.execute(query, (known.session_id,))}
+
+
 def check_rows(rows: dict[str, Row], known: Known) -> None:
     """Nothing acknowledged is lost, nothing is there twice, and each task has the one end that it may have."""
     texts = Counter(row.text for row in rows.values())

@@ -28,7 +28,7 @@ import aiohttp
 from sidecar.ops import proc
 from sidecar.tasks.backends.command import INTERRUPTED
 from tests.support.crash_load import SENDERS, Load, toil, until_gone
-from tests.support.crash_model import COMMAND, INBOX, Known, check_file, newest_frame
+from tests.support.crash_model import COMMAND, INBOX, Known, check_file, live_tasks, newest_frame
 from tests.support.launcher import POINTS, SIGNALS
 from tests.support.spawned import Spawned, environment, write_capsule
 from tests.support.waiting import until
@@ -301,8 +301,8 @@ class Beside:
             else:
                 inbox.submitted[result["id"]] = text
         command = self.life.known[COMMAND]
-        for task_id, text in command.submitted.items():
-            if text.endswith("long") and task_id not in command.settled and task_id not in command.canceled:
+        for task_id, text in live_tasks(self.life.state / "sidecar.db", command).items():
+            if text.endswith("long"):
                 self.load.note_canceled(
                     command, await self.load.call(command, "tasks/cancel", {"id": task_id})
                 )
