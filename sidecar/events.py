@@ -100,3 +100,41 @@ class Event:
     def final(self) -> bool:
         """Whether its task ends with it."""
         return self.kind is EventKind.STATUS and self.data["state"] in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a task's conversation.
+
+    `role` is `user` or `agent`. A part holds exactly one of `text`, `raw` (base64), `url` and `data`, and perhaps
+    `filename`, `mediaType` and `metadata`.
+    """
+
+    role: str
+    id: str
+    parts: tuple[Mapping[str, Any], ...]
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactRecord:
+    """One artifact of a task, put together from its updates; its id stays the same for as long as its task is kept."""
+
+    id: str
+    name: str | None
+    parts: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A task with all that was said and made in it: what dialects show that keep these with the task (A2A).
+
+    `status_at` is when its last status came, in Unix seconds. `history` is in order. `reply` holds the parts of a
+    worker's `message` that came as the first thing it said, None where none did.
+    """
+
+    task: Task
+    status_at: float
+    history: tuple[Message, ...]
+    artifacts: tuple[ArtifactRecord, ...]
+    reply: tuple[Mapping[str, Any], ...] | None = None
