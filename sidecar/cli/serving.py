@@ -27,7 +27,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     from sidecar import state
     from sidecar.config.loading import Flags, ephemeral_ports, load, locate
-    from sidecar.daemon.daemon import Daemon, Origin, say_warnings
+    from sidecar.daemon.daemon import Daemon
+    from sidecar.daemon.reload import Origin, say_warnings
     from sidecar.ops import log
 
     environ = dict(os.environ)

@@ -1,0 +1,160 @@
+"""What a capsule goes through, from its directory to its sockets: the stages, made of one configuration."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from sidecar.daemon.backends import Backends, Makers
+from sidecar.daemon.front_desk import limits_of
+from sidecar.daemon.fronts import Fronts
+from sidecar.desk.endpoint import Parts
+from sidecar.desk.handles import Handles
+from sidecar.desk.tasks import Tasks
+from sidecar.desk.workers import Workers
+from sidecar.doors.murmur import OPERATOR
+from sidecar.listeners.pool import Pool
+from sidecar.manifest.load import load as load_manifest
+from sidecar.ops.metrics import Gauges, Metrics
+from sidecar.planes.routes import Planes
+from sidecar.tasks.forwarding.planes import PlaneSwitch
+from sidecar.registry.registry import Registry
+from sidecar.tasks.engines import Engines
+from sidecar.watch.source import Source
+from sidecar.web.guards import Guards, Rules
+from sidecar.web.server import Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from sidecar.config import Config
+    from sidecar.desk.api import ReloadResult
+    from sidecar.manifest.load import Loaded
+    from sidecar.model import Capsule
+    from sidecar.ops.limits import Budget
+    from sidecar.state import State
+    from sidecar.store import Store
+
+CONNECTIONS_SHARE: Final = 0.75
+"""The part of the descriptors kept back from listeners that connections to capsules may take."""
+
+
+class Stages:
+    """directories → `source` → `registry` → `pool` → sockets, and what a capsule's port shows. One event loop.
+
+    It only makes them, and hands them another configuration: the daemon opens, turns and closes them.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        state: State,
+        store: Store,
+        environ: Mapping[str, str],
+        descriptors: Budget,
+        version: str,
+    ) -> None:
+        self.metrics = Metrics(version)
+        self.engines = Engines(
+            store,
+            keep_events=config.tasks.keep_events,
+            keep_tasks=config.tasks.keep_tasks,
+            on_end=self.metrics.task_ended,
+        )
+        self.planes = Planes()
+        self.makers = Makers(state.directory / "processes", environ)
+        self.backends = Backends(self.makers.make)
+        self._fronts = Fronts(
+            engines=self.engines, metrics=self.metrics, planes=self.planes, backends=self.backends
+        )
+        self.registry = Registry(
+            store,
+            config,
+            guarded=(str(state.directory), *((config.source,) if config.source else ())),
+            tasks=self._fronts.counts,
+            workers=self._fronts.workers,
+            on_manifest=lambda refused: self.metrics.manifest(refused=refused),
+        )
+        self.source: Source[Loaded] = Source(
+            config.roots,
+            load=_loader(config),
+            watch=config.watch,
+            max_bytes=config.limits.manifest,
+            files=_files(config),
+        )
+        self.pool = Pool(
+            doors=self._fronts,
+            planes=PlaneSwitch(self.planes, self.backends.passed_planes),
+            facts=self.registry,
+            policy=Policy(
+                guards=_guards(config),
+                limits=limits_of(config),
+                most=int(descriptors.reserve * CONNECTIONS_SHARE),
+            ),
+            ports=(config.listen.ports.first, config.listen.ports.last),
+            most=descriptors.listeners,
+            budget=config.limits.drain,
+        )
+
+    def parts(self, reload: Callable[[], Awaitable[ReloadResult]]) -> Parts:
+        """Return what the desk is handed of them."""
+        return Parts(
+            view=self.registry.view,
+            metrics=self.metrics,
+            gauges=self._gauges,
+            reload=reload,
+            handles=Handles(self.planes.sharing, self._served, self.metrics),
+            tasks=Tasks(self._fronts.of, OPERATOR),
+            workers=Workers(self._fronts.backend),
+        )
+
+    def reconfigure(self, config: Config) -> None:
+        """Put another configuration in force; it shows with the next turn of the pipeline."""
+        self.engines.reconfigure(keep_events=config.tasks.keep_events, keep_tasks=config.tasks.keep_tasks)
+        self.registry.reconfigure(config)
+        self.source.reconfigure(
+            config.roots,
+            watch=config.watch,
+            files=_files(config),
+            load=_loader(config),
+            max_bytes=config.limits.manifest,
+        )
+        self.pool.policy.guards = _guards(config)
+        self.pool.policy.limits = limits_of(config)
+        self.pool.ports = (config.listen.ports.first, config.listen.ports.last)
+        self.pool.budget = config.limits.drain
+
+    def _served(self, capsule_id: str) -> Capsule | None:
+        return next((one for one in self.pool.capsules() if one.id == capsule_id), None)
+
+    def _gauges(self) -> Gauges:
+        return Gauges(
+            open_streams=self.pool.open_streams,
+            watching=self.source.watching,
+            listener_retries=self.pool.retries,
+        )
+
+
+def _files(config: Config) -> tuple[str, ...]:
+    return (config.source,) if config.source is not None else ()
+
+
+def _loader(config: Config) -> Callable[[bytes, str], Loaded]:
+    return partial(_load_manifest, max_bytes=config.limits.manifest)
+
+
+def _load_manifest(data: bytes, path: str, *, max_bytes: int) -> Loaded:
+    return load_manifest(data, file=path, max_bytes=max_bytes)
+
+
+def _guards(config: Config) -> Guards:
+    listen = config.listen
+    return Guards(
+        Rules(
+            "listen",
+            hosts=listen.allowed_hosts,
+            origins=listen.allowed_origins,
+            advertised=(listen.advertise,),
+        )
+    )
