@@ -17,7 +17,7 @@ from sidecar.listeners.pool import Pool
 from sidecar.manifest.load import load as load_manifest
 from sidecar.ops.metrics import Gauges, Metrics
 from sidecar.planes.routes import Planes
-from sidecar.tasks.forwarding.planes import PlaneSwitch
+from sidecar.planes.switch import PlaneSwitch
 from sidecar.registry.registry import Registry
 from sidecar.tasks.engines import Engines
 from sidecar.watch.source import Source

@@ -71,7 +71,7 @@ class FilesPlane:
     async def _list(
         self, capsule: Capsule, generation: int, if_none_match: str | None
     ) -> tuple[Answer | Streamed, int, str]:
-        reads, export = self.reads, _export(capsule)
+        reads, export = self.reads, files_export(capsule)
         stop = threading.Event()
         try:
             pieces, length, digest = await reads.pool.run(
@@ -99,7 +99,7 @@ class FilesPlane:
             self.audit.files(capsule.id, raw_rest, outcome, size, etag)
 
         try:
-            export = _export(capsule)
+            export = files_export(capsule)
             return await self.reads.answer(
                 capsule,
                 export.root,
@@ -142,7 +142,8 @@ class FilesPlane:
         return pieces, sum(map(len, pieces)), digest.digest()
 
 
-def _export(capsule: Capsule) -> FilesExport:
+def files_export(capsule: Capsule) -> FilesExport:
+    """Return the export that is listed and read. Raises RefusedError `no_resource_plane`."""
     export = capsule.manifest.files
     if export is None:
         raise RefusedError(_NO_PLANE)

@@ -26,12 +26,25 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "/resources/"
 
-_FILES: Final = "/resources/files"
-_PEER: Final = "/resources/peer"
+_PLANES: Final = (("/resources/files", "files"), ("/resources/peer", "peer_files"))
 _METHOD: Final = refusal("method_not_allowed", "Resources are read-only: use GET.", ("allow", "GET"))
 _UNKNOWN: Final = refusal(
     "not_found", "There is no such resource: there are /resources/files and /resources/peer/<handle>."
 )
+
+
+def asked(method: str, raw_target: str) -> tuple[str, str]:
+    """Return which plane a request below `/resources/` is for, and what follows: a path, a handle, "" for a listing.
+
+    Raises RefusedError: the method comes first, whatever is asked for (murmur reference, resource planes).
+    """
+    if method != "GET":
+        raise RefusedError(_METHOD)
+    path, _, _ = raw_target.partition("?")
+    for prefix, plane in _PLANES:
+        if path == prefix or path.startswith(prefix + "/"):
+            return plane, path[len(prefix) + 1 :]
+    raise RefusedError(_UNKNOWN)
 
 
 class Planes:
@@ -52,12 +65,12 @@ class Planes:
     ) -> None:
         self._pool = pool or Pool()
         self.resolver = resolver or detect()
-        self._audit = audit or Audit()
+        self.audit = audit or Audit()
         cached = Cached() if isinstance(self.resolver, Openat2) else None
         reads = Reads(self._pool, self.resolver, memory or Memory(), places or Places(), cached)
-        self.sharing = Sharing(reads, self._audit, now)
-        self._files = FilesPlane(reads, self._audit)
-        self._peer = PeerPlane(reads, self.sharing, self._audit)
+        self.sharing = Sharing(reads, self.audit, now)
+        self._files = FilesPlane(reads, self.audit)
+        self._peer = PeerPlane(reads, self.sharing, self.audit)
 
     async def answer(
         self,
@@ -73,23 +86,18 @@ class Planes:
         a request header by its lower-case name, `generation` counts the session's ended tasks.
         Raises RefusedError.
         """
-        if method != "GET":
-            raise RefusedError(_METHOD)
-        path, _, _ = raw_target.partition("?")
-        if path.startswith(_FILES + "/") and len(path) > len(_FILES) + 1:
-            rest = path[len(_FILES) + 1 :]
-            return await self._files.read(capsule, rest, generation, header("if-none-match"))
-        if path in {_FILES, _FILES + "/"}:
-            return await self._files.list(capsule, generation, header("if-none-match"))
-        if path == _PEER or path.startswith(_PEER + "/"):
+        plane, rest = asked(method, raw_target)
+        if plane == "peer_files":
             return await self._peer.redeem(
                 capsule,
-                path[len(_PEER) + 1 :],
+                rest,
                 generation,
                 audience=header("x-murmur-audience"),
                 if_none_match=header("if-none-match"),
             )
-        raise RefusedError(_UNKNOWN)
+        if rest:
+            return await self._files.read(capsule, rest, generation, header("if-none-match"))
+        return await self._files.list(capsule, generation, header("if-none-match"))
 
     def session_closed(self, session_id: str) -> None:
         """Forget what belongs to a session that is over: its handles are void from now on."""
@@ -97,5 +105,5 @@ class Planes:
 
     async def aclose(self, within: float = 2.0) -> int:
         """End the threads; return how many were still stuck in the file system `within` seconds later."""
-        self._audit.close()
+        self.audit.close()
         return await self._pool.aclose(within)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import aiohttp
+import orjson
 from aiohttp import hdrs
 
-from sidecar.errors import RefusedError, refusal
+from sidecar.errors import STATUS_OF, Refusal, RefusedError, refusal
 from sidecar.model import Answer
 from sidecar.tasks.forwarding.trouble import TroubleError
 from sidecar.web.answers import Streamed
@@ -17,7 +18,6 @@ from sidecar.web.answers import Streamed
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.model import Capsule
     from sidecar.tasks.forwarding.where import Whereabouts
 
 MOST: Final = 16 * 1024 * 1024
@@ -25,57 +25,15 @@ MOST: Final = 16 * 1024 * 1024
 STALL: Final = 30.0
 """Seconds without a byte after which a body is given up."""
 
-_PREFIXES: Final = (("/resources/files", "files"), ("/resources/peer", "peer_files"))
 _PASSED: Final = frozenset({200, 304, 400, 403, 404, 405, 410, 413, 500})
 _ASKED: Final = ("if-none-match", "x-murmur-audience")
 _TOLD: Final = ("content-type", "etag", "allow")
 _OURS: Final = "x-murmur-"
-_METHOD: Final = refusal("method_not_allowed", "Resources are read-only: use GET.", ("allow", "GET"))
-_UNKNOWN: Final = refusal(
-    "not_found", "There is no such resource: there are /resources/files and /resources/peer/<handle>."
-)
 _UNDECLARED: Final = {
     "files": refusal("no_resource_plane", "This capsule exports no files."),
     "peer_files": refusal("no_peer_plane", "This capsule exports no files to peers."),
 }
 _AWAY: Final = refusal("unavailable", "The door that this capsule's files are read from cannot be used now.")
-
-
-class Planes(Protocol):
-    """What answers under `/resources/`."""
-
-    async def answer(
-        self,
-        capsule: Capsule,
-        method: str,
-        raw_target: str,
-        header: Callable[[str], str | None],
-        generation: int,
-    ) -> Answer | Streamed:
-        """Return the answer; raises RefusedError."""
-
-
-class PlaneSwitch:
-    """Answers each capsule from its door elsewhere where that is configured, else from its workspace here.
-
-    `passed` returns the passed planes of a session, None for one whose planes are here.
-    """
-
-    def __init__(self, workspace: Planes, passed: Callable[[str], PassedPlanes | None]) -> None:
-        self._workspace = workspace
-        self._passed = passed
-
-    async def answer(
-        self,
-        capsule: Capsule,
-        method: str,
-        raw_target: str,
-        header: Callable[[str], str | None],
-        generation: int,
-    ) -> Answer | Streamed:
-        """Return the answer; raises RefusedError."""
-        planes: Planes = self._passed(capsule.session_id) or self._workspace
-        return await planes.answer(capsule, method, raw_target, header, generation)
 
 
 class PassedPlanes:
@@ -89,23 +47,13 @@ class PassedPlanes:
         """Whether reads are to be passed on at all."""
         return self._where() is not None
 
-    async def answer(
-        self,
-        capsule: Capsule,
-        method: str,
-        raw_target: str,
-        header: Callable[[str], str | None],
-        generation: int,  # noqa: ARG002 - the door has its own
+    async def read(
+        self, plane: str, raw_target: str, header: Callable[[str], str | None]
     ) -> Answer | Streamed:
-        """Answer a request whose target begins with `/resources/` with what the door answers to it.
+        """Answer a GET below `/resources/` with what the door answers to it. Raises RefusedError.
 
-        The manifest here says which planes there are. Raises RefusedError.
+        What the door itself refuses in the one shape is raised, so that it is counted as what it is.
         """
-        if method != hdrs.METH_GET:
-            raise RefusedError(_METHOD)
-        plane = _plane_of(raw_target.partition("?")[0])
-        if (capsule.manifest.files if plane == "files" else capsule.manifest.peer_files) is None:
-            raise RefusedError(_UNDECLARED[plane])
         where = self._where()
         if where is None:
             raise RefusedError(_AWAY)
@@ -148,13 +96,6 @@ class PassedBody:
         self._response.close()
 
 
-def _plane_of(path: str) -> str:
-    for prefix, plane in _PREFIXES:
-        if path == prefix or path.startswith(prefix + "/"):
-            return plane
-    raise RefusedError(_UNKNOWN)
-
-
 def _headers(response: aiohttp.ClientResponse) -> tuple[tuple[str, str], ...]:
     return tuple(
         (name.lower(), value)
@@ -169,7 +110,8 @@ async def _passed_on(response: aiohttp.ClientResponse) -> Answer | Streamed:
     try:
         usable = response.status in _PASSED and hdrs.CONTENT_ENCODING not in response.headers
         if not usable or response.status != HTTPStatus.OK or length is None:
-            return Answer(response.status, _headers(response), await _whole(response, usable=usable))
+            answer = Answer(response.status, _headers(response), await _whole(response, usable=usable))
+            return _judged(answer)
     except (TimeoutError, aiohttp.ClientError, OSError):
         response.close()
         raise RefusedError(_AWAY) from None
@@ -177,6 +119,19 @@ async def _passed_on(response: aiohttp.ClientResponse) -> Answer | Streamed:
         response.close()
         raise
     return Streamed(response.status, _headers(response), PassedBody(response, length))
+
+
+def _judged(answer: Answer) -> Answer:
+    """Return an answer that is no refusal, or one in a shape of the door's own. Raises the others as RefusedError."""
+    try:
+        document = orjson.loads(answer.body) if answer.status >= HTTPStatus.BAD_REQUEST else None
+        code, message = (document or {}).get("error"), (document or {}).get("message")
+    except (orjson.JSONDecodeError, AttributeError):
+        return answer
+    if not (isinstance(code, str) and isinstance(message, str)) or STATUS_OF.get(code) != answer.status:
+        return answer
+    headers = tuple((name, value) for name, value in answer.headers if name != "content-type")
+    raise RefusedError(Refusal(answer.status, code, message, headers))
 
 
 async def _whole(response: aiohttp.ClientResponse, *, usable: bool) -> bytes:
