@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from sidecar.cli.client import running_of
@@ -14,9 +14,6 @@ from sidecar.errors import InputError
 
 if TYPE_CHECKING:
     import argparse
-
-LONGEST: Final = 15
-"""Digits that a number of seconds may have."""
 
 
 def share(arguments: argparse.Namespace) -> int:
@@ -49,11 +46,11 @@ def _wanted(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def seconds(text: str) -> int:
-    """Return a time to live in whole seconds, from `900` or `15m`; raises InputError."""
+    """Return a time to live in whole seconds, from `90s` or `15m`; raises InputError."""
     from sidecar.config.quantities import parse_duration
 
     try:
-        found = int(text) if text.isdecimal() and len(text) <= LONGEST else int(parse_duration(text))
+        found = int(parse_duration(text))
     except ValueError as error:
         raise InputError(f"--ttl: {error}") from None
     if found < 1:

@@ -38,6 +38,7 @@ _TOO_MANY: Final = refusal(
     "unavailable", f"This session has {MOST} handles that have not expired; try again when some have."
 )
 _UNKNOWN: Final = refusal("not_found", "There is no handle with this id, or it has expired.")
+_REVOKED: Final = refusal("not_found", "This handle is revoked already.")
 _AUDIENCE: Final = re.compile(r"[^\x00-\x1f\x7f]+@[^\s@]+:[0-9]{1,5}\Z")
 
 
@@ -121,14 +122,15 @@ class Sharing:
         return tuple(self._alive(capsule.session_id).values())
 
     def revoke(self, capsule: Capsule, wanted: str) -> Shared:
-        """End a handle before its time; may be said twice. Raises RefusedError `not_found`."""
+        """End a handle before its time. Raises RefusedError `not_found`, also for one that was ended before."""
         peer_files(capsule)
         known = self._alive(capsule.session_id)
         if wanted not in known:
             raise RefusedError(_UNKNOWN)
-        if not known[wanted].revoked:
-            known[wanted] = replace(known[wanted], revoked=True)
-            self._audit.revoked(capsule.id, wanted)
+        if known[wanted].revoked:
+            raise RefusedError(_REVOKED)
+        known[wanted] = replace(known[wanted], revoked=True)
+        self._audit.revoked(capsule.id, wanted)
         return known[wanted]
 
     def is_revoked(self, session_id: str, wanted: str) -> bool:

@@ -105,6 +105,9 @@ def test_a_handle_is_made_used_listed_and_revoked_from_the_command_line(sidecar:
 
     revoked = share(sidecar, "a", "--revoke", document["handle_id"])
     assert (revoked.returncode, revoked.stdout) == (0, f"revoked {document['handle_id']}\n")
+    again = share(sidecar, "a", "--revoke", document["handle_id"])
+    assert (again.returncode, again.stdout) == (1, "")
+    assert again.stderr == "sidecar: the desk refused: This handle is revoked already.\n"
     status, body = fetched(sidecar, handle)
     assert (status, json.loads(body)["error"]) == (410, "handle_expired")
     assert "revoked" in share(sidecar, "a", "--list").stdout
@@ -145,13 +148,14 @@ def test_what_cannot_be_shared_is_said_in_one_line(sidecar: Spawned) -> None:
         (["a", "--list", "--revoke", "x"], 2),
         (["a", "report.md", "--list"], 2),
         (["a", "report.md", "--audience", READER, "--ttl", "soon"], 2),
-        (["a", "report.md", "--audience", READER, "--ttl", "0"], 2),
+        (["a", "report.md", "--audience", READER, "--ttl", "0s"], 2),
+        (["a", "report.md", "--audience", READER, "--ttl", "10"], 2),
     ):
         done = share(sidecar, *arguments)
         assert (done.returncode, done.stdout) == (status, ""), (arguments, done.stderr)
         assert len(done.stderr.splitlines()) == 1
         assert done.stderr.startswith("sidecar: ")
-    assert share(sidecar, "a", "report.md", "--audience", READER, "--ttl", "10").returncode == 0
+    assert done.stderr.endswith('"10" is no duration: a number and its unit (ms, s, m, h, d); write 10s\n')
 
 
 def test_the_desk_refuses_in_its_one_shape(sidecar: Spawned) -> None:

@@ -187,12 +187,17 @@ async def test_nothing_is_shared_where_nothing_is_declared(
 
 
 async def test_revoking_is_for_good(planes: Planes, served: Capsule, clock: Clock) -> None:
-    """It may be said twice; a handle that is not known, or has expired, is not found."""
+    """A handle that was revoked before, is not known, or has expired, is not there to be revoked."""
     minted = await planes.sharing.mint(served, "report.md", READER)
     wanted = minted.shared.handle_id
-    for _ in range(2):
-        assert planes.sharing.revoke(served, wanted).revoked
-        assert told(await redeem(planes, served, minted.token)) == (410, "handle_expired")
+    assert planes.sharing.revoke(served, wanted).revoked
+    with pytest.raises(RefusedError) as caught:
+        planes.sharing.revoke(served, wanted)
+    assert (caught.value.refusal.code, caught.value.refusal.message) == (
+        "not_found",
+        "This handle is revoked already.",
+    )
+    assert told(await redeem(planes, served, minted.token)) == (410, "handle_expired")
     assert [one.revoked for one in planes.sharing.listed(served)] == [True]
     clock.now += 60
     assert planes.sharing.listed(served) == ()
