@@ -7,8 +7,6 @@ one state has one daemon, and everything else in here has one writer.
 from __future__ import annotations
 
 import base64
-import errno
-import fcntl
 import json
 import os
 import stat
@@ -18,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.errors import SidecarError
+from sidecar.statefiles import OTHERS, as_who, make_private, reason, take_lock, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from types import TracebackType
     from typing import Self
 
 DATABASE: Final = "sidecar.db"
-LOCK: Final = "lock"
 RUN: Final = "run.json"
 ADMIN_TOKEN: Final = "admin.token"  # noqa: S105 - the name of a file
 TOKEN_PREFIX: Final = "sc_adm_"  # noqa: S105 - makes a leaked token recognisable
@@ -33,9 +31,7 @@ TOKEN_PREFIX: Final = "sc_adm_"  # noqa: S105 - makes a leaked token recognisabl
 _TOKEN_BYTES: Final = 32
 _TOKEN_MIN_LENGTH: Final = 16
 _MAX_FILE: Final = 64 * 1024
-_OTHERS: Final = 0o077
 _START_TIME_FIELD: Final = 22
-_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 
 
 def default_state_dir(environ: Mapping[str, str], flag: str | None, configured: str | None = None) -> Path:
@@ -115,7 +111,7 @@ def read_run(directory: str | Path) -> Run | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise SidecarError(f"cannot read {path}: {_reason(error)}{_as_who(error)}") from error
+        raise SidecarError(f"cannot read {path}: {reason(error)}{as_who(error)}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise SidecarError(
             f"{path} was not written by a sidecar: remove it and restart the sidecar"
@@ -140,14 +136,14 @@ def read_admin_token(directory: str | Path) -> str:
                 f"{path} is a link: put the file itself there, or remove it, and the sidecar makes a new one at its"
                 " start"
             ) from error
-        raise SidecarError(f"cannot read {path}: {_reason(error)}{_as_who(error)}") from error
+        raise SidecarError(f"cannot read {path}: {reason(error)}{as_who(error)}") from error
     with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor, so that what is checked is what is read
         facts = os.fstat(descriptor)
         if not stat.S_ISREG(facts.st_mode):
             raise SidecarError(
                 f"{path} is no plain file: remove it, and the sidecar makes a new one at its start"
             )
-        if facts.st_mode & _OTHERS:
+        if facts.st_mode & OTHERS:
             mode = stat.S_IMODE(facts.st_mode)
             raise SidecarError(
                 f"{path} can be used by others (mode {mode:04o}): remove it, and the sidecar makes a new one at its"
@@ -179,17 +175,17 @@ class State:
         Raises SidecarError when the directory belongs to another user, cannot be written, or has a daemon already.
         """
         path = Path(directory)
-        _make_private(path)
-        lock = _take_lock(path)
+        make_private(path)
+        lock = take_lock(path)
         try:
             (path / RUN).unlink(missing_ok=True)  # of a daemon that was killed: the lock says that it is gone
             if not os.path.lexists(path / ADMIN_TOKEN):
                 secret = base64.urlsafe_b64encode(os.urandom(_TOKEN_BYTES)).rstrip(b"=")
-                _write_atomically(path / ADMIN_TOKEN, TOKEN_PREFIX.encode() + secret + b"\n")
+                write_atomically(path / ADMIN_TOKEN, TOKEN_PREFIX.encode() + secret + b"\n")
             return cls(path, lock, read_admin_token(path))
         except OSError as error:
             os.close(lock)
-            raise SidecarError(f"cannot write in the state directory {path}: {_reason(error)}") from error
+            raise SidecarError(f"cannot write in the state directory {path}: {reason(error)}") from error
         except SidecarError:
             os.close(lock)
             raise
@@ -211,9 +207,9 @@ class State:
         }
         path = self.directory / RUN
         try:
-            _write_atomically(path, json.dumps(document, indent=2).encode() + b"\n")
+            write_atomically(path, json.dumps(document, indent=2).encode() + b"\n")
         except OSError as error:
-            raise SidecarError(f"cannot write {path}: {_reason(error)}") from error
+            raise SidecarError(f"cannot write {path}: {reason(error)}") from error
 
     def close(self) -> None:
         """Remove `run.json` and let go of the lock; does nothing the second time."""
@@ -234,115 +230,3 @@ class State:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
-
-
-def _as_who(error: OSError) -> str:
-    return "; run this as the sidecar's user" if isinstance(error, PermissionError) else ""
-
-
-def _missing(path: Path) -> Iterator[Path]:
-    """Yield the directories that must be made for a path to exist, the outermost first."""
-    if not path.exists():
-        yield from _missing(path.parent)
-        yield path
-
-
-def _nowhere(path: Path) -> tuple[Path, str] | None:
-    """Return what of a path is a link that leads nowhere, itself or above, and where it leads."""
-    for part in (path, *path.parents):
-        if part.is_symlink() and not part.exists():
-            return part, str(part.readlink())
-    return None
-
-
-def _make_private(path: Path) -> None:
-    try:
-        if (nowhere := _nowhere(path)) is not None:
-            link, target = nowhere
-            raise SidecarError(
-                f"the state directory {path} cannot be made: {link} is a link to {target}, which is not there or"
-                " leads back to the link; make what it leads to, or choose another directory by --state or SIDECAR_STATE"
-            )
-        for missing in list(_missing(path)):
-            missing.mkdir(mode=0o700, exist_ok=True)
-        facts = path.stat()
-    except OSError as error:
-        raise SidecarError(
-            f"cannot make the state directory {path}: {_reason(error)}; choose another by --state or SIDECAR_STATE"
-        ) from error
-    if not stat.S_ISDIR(facts.st_mode):
-        raise SidecarError(
-            f"the state directory {path} is no directory; choose another by --state or SIDECAR_STATE"
-        )
-    if facts.st_uid != os.geteuid():
-        inside = (
-            f", such as {path}/sidecar," if os.access(path, os.W_OK | os.X_OK, effective_ids=True) else ""
-        )
-        raise SidecarError(
-            f"the state directory {path} belongs to another user (uid {facts.st_uid}, this is uid {os.geteuid()}):"
-            f" chown it, or choose one of your own{inside} by --state or SIDECAR_STATE"
-        )
-    if facts.st_mode & _OTHERS:
-        try:
-            path.chmod(0o700)
-        except OSError as error:
-            raise SidecarError(
-                f"the state directory {path} is open to others (mode {stat.S_IMODE(facts.st_mode):04o})"
-                f" and cannot be closed: {_reason(error)}"
-            ) from error
-
-
-def _take_lock(directory: Path) -> int:
-    path = directory / LOCK
-    try:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError as error:
-        if path.is_symlink():
-            raise SidecarError(f"{path} is a link, which a lock must not be: remove it") from error
-        raise SidecarError(f"cannot write in the state directory {directory}: {_reason(error)}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    except BlockingIOError:
-        holder = os.pread(lock, 20, 0).strip().decode("ascii", "replace")
-        os.close(lock)
-        who = f"the sidecar with pid {holder}" if holder.isdigit() else "another sidecar"
-        raise SidecarError(
-            f"the state in {directory} is in use by {who}: stop it first, or give this one another --state"
-        ) from None
-    except OSError as error:
-        os.close(lock)
-        if error.errno in _NO_LOCKS:
-            raise SidecarError(
-                f"the file system of the state directory {directory} has no locks ({_reason(error)}):"
-                " choose a local one by --state or SIDECAR_STATE"
-            ) from error
-        raise SidecarError(f"cannot write in the state directory {directory}: {_reason(error)}") from error
-    return lock
-
-
-def _write_atomically(path: Path, data: bytes) -> None:
-    """Write a file, 0600 from its first instant, that is seen whole or not at all. The caller holds the lock."""
-    new = path.with_name(path.name + ".new")
-    new.unlink(missing_ok=True)
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, opened with a mode that no umask widens
-            os.fchmod(descriptor, 0o600)  # nor narrows
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
-        new.replace(path)
-    except OSError:
-        new.unlink(missing_ok=True)
-        raise
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

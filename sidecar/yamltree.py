@@ -6,13 +6,20 @@ import re
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import yaml
 from yaml import events
-from yaml.constructor import SafeConstructor
-from yaml.resolver import Resolver
 
 from sidecar.errors import SidecarError
 from sidecar.yamlparts import Mark, Node, OtherKey, Text, Wrong, shortened
+from sidecar.yamlplain import (
+    BOOLEANS_ELSEWHERE,
+    FIRST_OF_NUMBERS,
+    TAG,
+    WORDS,
+    is_number_elsewhere,
+    is_plain_decimal,
+    number,
+    tag_of_number,
+)
 
 try:
     from yaml.cyaml import CParser  # type: ignore[attr-defined] # the stubs leave it out
@@ -28,58 +35,20 @@ MAX_DEPTH: Final = 64
 TOO_DEEP: Final = f"is more than {MAX_DEPTH} levels deep here; make it flatter"
 MAX_ALIASED: Final = 10_000
 """So many values may be repeated by the aliases of one file, all together."""
-MAX_NUMBER: Final = 100
-"""The longest number in characters: base 60 takes quadratic time."""
 MAX_WRONG: Final = 1000
 """So many of what is wrong with a file and leaves the rest of it readable are kept; the others are counted."""
 PLACEHOLDER: Final = re.compile(r"\{\{[^{}]*\}\}")
 
-BOOLEANS_ELSEWHERE: Final = frozenset("yYnN")
-"""What YAML 1.1 takes for booleans, and PyYAML does not."""
-
-_NUMBER_ELSEWHERE: Final = re.compile(
-    r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|0o[0-7]+|0x[0-9a-fA-F]+"
-)
-"""The numbers of YAML 1.2."""
-_DECIMAL: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _MERGE: Final = object()
 _NOWHERE: Final = events.Event()
 SECOND: Final = "a second document begins here, and a file holds one: remove it"
-_TAG: Final = "tag:yaml.org,2002:"
 _TAGS: Final[Mapping[type, tuple[str | None, ...]]] = MappingProxyType(
     {
-        events.ScalarEvent: (_TAG + "str",),
-        events.SequenceStartEvent: (None, "!", _TAG + "seq"),
-        events.MappingStartEvent: (None, "!", _TAG + "map"),
+        events.ScalarEvent: (TAG + "str",),
+        events.SequenceStartEvent: (None, "!", TAG + "seq"),
+        events.MappingStartEvent: (None, "!", TAG + "map"),
     }
 )
-_SAFE: Final = SafeConstructor()
-_MAKERS: Final[Mapping[str, Callable[[yaml.ScalarNode], Any]]] = MappingProxyType(
-    {
-        _TAG + "int": _SAFE.construct_yaml_int,
-        _TAG + "float": _SAFE.construct_yaml_float,
-        _TAG + "timestamp": _SAFE.construct_yaml_timestamp,
-    }
-)
-_NUMBERS: Final[Mapping[str, tuple[tuple[str, re.Pattern[str]], ...]]] = MappingProxyType(
-    {
-        first: tuple((t, p) for t, p in Resolver.yaml_implicit_resolvers[first] if t in _MAKERS)
-        for first in "-+.0123456789"
-    }
-)
-_WORDS: Final[Mapping[str, bool | None]] = MappingProxyType(
-    dict.fromkeys(("", "~", "null", "Null", "NULL"))
-    | {
-        spelt: meaning
-        for word, meaning in SafeConstructor.bool_values.items()
-        for spelt in (word, word.capitalize(), word.upper())
-    }
-)
-
-
-def is_number_elsewhere(text: str) -> bool:
-    """Whether YAML 1.2 takes an unquoted text for a number."""
-    return _NUMBER_ELSEWHERE.fullmatch(text) is not None
 
 
 class Refused(Exception):  # noqa: N818 - a signal, turned into a YamlError where the file's name is known
@@ -224,13 +193,12 @@ class Builder:
     def _plain(self, event: events.ScalarEvent) -> object:
         """Return what YAML 1.1 takes a plain scalar for."""
         value: str = event.value
-        if value in _WORDS:
-            return _WORDS[value]
-        patterns = _NUMBERS.get(value[0])
-        if patterns is not None:
-            for tag, pattern in patterns:
-                if pattern.match(value):
-                    return self._number(tag, event)
+        if value in WORDS:
+            return WORDS[value]
+        if value[0] in FIRST_OF_NUMBERS:
+            tag = tag_of_number(value)
+            if tag is not None:
+                return self._number(tag, event)
             if is_number_elsewhere(value):
                 self.odd_text = True
         elif value in BOOLEANS_ELSEWHERE:
@@ -243,27 +211,19 @@ class Builder:
         return value
 
     def _number(self, tag: str, event: events.ScalarEvent) -> object:
-        """Return a number or date; what looks like a date but is none stays text."""
         value: str = event.value
-        if tag == _TAG + "int" and not _DECIMAL.fullmatch(value):
+        if tag == TAG + "int" and not is_plain_decimal(value):
             self.odd_integers = True
-        if len(value) <= MAX_NUMBER:
-            try:
-                return _MAKERS[tag](yaml.ScalarNode(tag, value))
-            except (ValueError, OverflowError):
-                if tag == _TAG + "timestamp":
-                    return value
-        what = "looks like a number, but cannot be one: mend it"
-        if len(value) > MAX_NUMBER:
-            what = f"is too long for a number: write one of at most {MAX_NUMBER} characters"
-        message = f"{shortened(value)} {what}, or quote it where text is meant"
-        self.refuse(message, event.start_mark, path=self._here())
-        return value
+        try:
+            return number(tag, value)
+        except ValueError as error:
+            self.refuse(f"{shortened(value)} {error}", event.start_mark, path=self._here())
+            return value
 
     def _check_tag(self, event: Any) -> None:
         tag: str = event.tag
         if tag not in _TAGS[type(event)]:
-            name = "!!" + tag.removeprefix(_TAG) if tag.startswith(_TAG) else tag
+            name = "!!" + tag.removeprefix(TAG) if tag.startswith(TAG) else tag
             self.refuse(
                 f"the tag {shortened(name)} is not taken; remove it", event.start_mark, path=self._here()
             )

@@ -22,7 +22,7 @@ from sidecar.config.blocks import Block
 from sidecar.config.schema import Keys
 from sidecar.config.values import Given, one_or_more
 from sidecar.errors import Problem, Severity
-from sidecar.yamlfile import nearest
+from sidecar.words import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

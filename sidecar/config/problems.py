@@ -11,11 +11,12 @@
 | `W-CFG-007` | the desk's port within the range of the capsules' ports |
 | `W-CFG-008` | reachable from other hosts without credentials |
 | `W-CFG-009` | a name in the environment that looks meant, but sets nothing |
-| `W-CFG-010` | a key about backends that nothing uses |
+| `W-CFG-010` | a key that nothing uses |
 | `W-CFG-011` | a secret that would be sent unencrypted |
 | `E-CFG-012` | a command that is not tied to a directory where several carry the name (`sidecar check`) |
 | `E-CFG-013` | a root that is not there, is no directory, or cannot be read (`sidecar check`) |
 | `W-CFG-014` | settings of a capsule that there is not (`sidecar check`) |
+| `W-CFG-016` | a door that is open although the capsule has credentials |
 | `E-CFG-015` | good, but not to be had at a reload: the desk's place is taken, or the state is another one |
 """
 
@@ -30,7 +31,8 @@ from sidecar.config.quantities import quoted
 from sidecar.config.schema import Keys
 from sidecar.config.values import NOT_ALLOWED, WITHOUT_UNIT, WRONG_TYPE
 from sidecar.errors import Problem, Severity
-from sidecar.yamlfile import dotted, nearest
+from sidecar.words import nearest
+from sidecar.yamlfile import dotted
 from sidecar.yamlparts import OtherKey, shortened
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from sidecar.config import hosts, quantities
 from sidecar.config.quantities import LAST_PORT, PortRange, quoted
-from sidecar.yamlfile import nearest
+from sidecar.words import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

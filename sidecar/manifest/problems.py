@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from sidecar.errors import Problem, Severity
 from sidecar.manifest.schema import EXAMPLES, INTEGERS, KNOWN, OLD_RUNTIMES, READ_CAPABILITIES
 from sidecar.manifest.values import seconds_of
-from sidecar.yamlfile import dotted, nearest
+from sidecar.words import nearest
+from sidecar.yamlfile import dotted
 from sidecar.yamlparts import shortened
-from sidecar.yamltree import BOOLEANS_ELSEWHERE, PLACEHOLDER, is_number_elsewhere
+from sidecar.yamlplain import BOOLEANS_ELSEWHERE, is_number_elsewhere
+from sidecar.yamltree import PLACEHOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Mapping

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from sidecar.yamlfile import is_blank
+from sidecar.words import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

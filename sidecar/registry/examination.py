@@ -19,7 +19,7 @@ from sidecar.registry.ids import assign, assign_listed
 from sidecar.registry.namesakes import crowded
 from sidecar.registry.places import namesake_warning
 from sidecar.watch.scan import Scanner
-from sidecar.yamlfile import nearest
+from sidecar.words import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

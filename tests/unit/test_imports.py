@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).parents[2] / "sidecar"
 STEPS: tuple[frozenset[str], ...] = tuple(
     frozenset(step.split())
     for step in (
-        "model errors events schema yamlparts",
-        "yamltree",
+        "model errors events schema words yamlparts yamlplain",
+        "statefiles yamltree",
         "yamlfile store state",
         "config dialects ops web",
         "watch manifest cards tasks planes auth",

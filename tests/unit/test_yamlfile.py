@@ -6,7 +6,8 @@ from datetime import date
 
 import pytest
 
-from sidecar.yamlfile import Document, YamlError, dotted, examine, is_blank, nearest, parse
+from sidecar.words import is_blank, nearest
+from sidecar.yamlfile import Document, YamlError, dotted, examine, parse
 
 LIMIT = 4096
 

@@ -11,7 +11,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sidecar.yamlfile import Document, Path, YamlError, examine, nearest, parse
+from sidecar.words import nearest
+from sidecar.yamlfile import Document, Path, YamlError, examine, parse
 from sidecar.yamlparts import OtherKey
 
 PIECES = (
