@@ -219,6 +219,65 @@ class ForwardSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ProviderSettings:
+    """A service that vouches for callers; `kind` is `oidc` or `introspection`.
+
+    `url` is the issuer (OpenID Connect) or the endpoint (RFC 7662). Of `audiences` and `subjects` a token must name
+    one, of `scopes` all; empty: any will do. `allow_private` lets it be at an address that is not public.
+    """
+
+    kind: str
+    url: str
+    audiences: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    subjects: tuple[str, ...] = ()
+    allow_private: bool = False
+    client_id: str | None = None
+    client_secret: Secret | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PersonalToken:
+    """A member's personal access token: its SHA-256 (32 bytes), and whose it is."""
+
+    sha256: bytes
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many `requests` in `period` seconds."""
+
+    requests: int
+    period: float
+
+
+@dataclass(frozen=True, slots=True)
+class AuthSettings:
+    """Whom a capsule lets in, of what the configuration says; agent keys come on top.
+
+    `door` is `auto`, `open` or `authenticated` and is about the murmur door and the files plane. `personal_tokens` is
+    empty unless the capsule takes those of members. `rate` is per caller, None for any.
+    """
+
+    door: str = "auto"
+    providers: tuple[ProviderSettings, ...] = ()
+    personal_tokens: tuple[PersonalToken, ...] = ()
+    rate: Rate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AuthKind:
+    """One kind of credential that a capsule accepts.
+
+    `type` is `agent_key`, `runtime_token`, `personal_access_token`, `oidc` (which alone has an `issuer`) or `o_auth2`.
+    """
+
+    type: str
+    issuer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The effective configuration of one capsule: its own keys over the global ones.
 
@@ -229,7 +288,7 @@ class Settings:
     `heartbeat` is the seconds between two comments on a stream.
     `backend` is `inbox`, `command` or `forward`; `command` and `forward` are set where it is theirs.
     `on_restart` is `fail` or `rerun`, for tasks that ran when the sidecar ended. `stop_grace` is the seconds that a
-    worker has to end in when the sidecar stops.
+    worker has to end in when the sidecar stops. `auth` says whom it lets in.
     """
 
     workspace: str = "."
@@ -252,6 +311,7 @@ class Settings:
     forward: ForwardSettings | None = None
     on_restart: str = "fail"
     stop_grace: float = 3.0
+    auth: AuthSettings = field(default_factory=AuthSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +397,7 @@ class CapsuleStatus:
     session_id: str | None = None
     methods: tuple[str, ...] = ()
     planes: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
     backend: str | None = None
     workers: int = 0
     tasks: Mapping[str, int] = field(default_factory=dict)

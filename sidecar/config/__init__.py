@@ -1,7 +1,8 @@
 """The configuration: `config.yaml`, environment and flags → `Config`. This is what other parts import."""
 
-from sidecar.config.backends import Auth, CapsuleConfig, Command, Forward, Inbox, OwnCommand
+from sidecar.config.backends import CapsuleConfig, Command, Forward, Inbox, OwnCommand
 from sidecar.config.blocks import Desk, Heartbeat, Limits, Listen, Log, Root, Tasks, Watch
+from sidecar.config.credentials import Auth, MoiKeyEntry, PersonalTokenEntry, Provider
 from sidecar.config.loading import Flags, build, ephemeral_ports, load
 from sidecar.config.quantities import PortRange
 from sidecar.config.schema import Config, json_schema
@@ -19,8 +20,11 @@ __all__ = [
     "Limits",
     "Listen",
     "Log",
+    "MoiKeyEntry",
     "OwnCommand",
+    "PersonalTokenEntry",
     "PortRange",
+    "Provider",
     "Root",
     "Tasks",
     "Watch",

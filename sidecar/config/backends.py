@@ -54,14 +54,6 @@ class Forward(Block):
     )
 
 
-class Auth(Block):
-    """Credentials. A secret is never a literal: {env: NAME} or {file: PATH}."""
-
-    worker_token: b.MaybeSecret = key(
-        None, "What workers of the inbox may show; the admin token always works."
-    )
-
-
 class CapsuleConfig(Block):
     """Settings of one capsule, by its id; null leaves the general one."""
 
@@ -88,4 +80,10 @@ class CapsuleConfig(Block):
     input_modes: v.MediaTypes = key(
         ("text/plain",), "Media types of messages that the capsule understands.", written=["text/plain"]
     )
+    door: Literal["auto", "open", "authenticated"] = key(
+        "auto",
+        "Who may use POST / and the files: anyone, or the admin token and the operator's keys; "
+        "auto: anyone until the capsule has credentials.",
+    )
+    members: v.Flag = key(default=False, description="Whether it takes auth.personal_tokens.")
     disabled: v.Flag = key(default=False, description="List the capsule, but do not serve it.")

@@ -134,6 +134,9 @@ class Limits(Block):
     body_timeout: v.SomeSeconds = duration("15s", "A request body must arrive within this time.")
     drain: v.Seconds = duration("8s", "Stopping takes at most so long.")
     stop_grace: v.Seconds = duration("3s", "Of that, a command has so long to end by itself.")
+    rate: v.SomeRate | None = key(
+        None, "Requests of one caller to one capsule, such as 10/s or 600/m; null: any number."
+    )
     connections: v.Count = key(2048, "Connections, per capsule.")
     streams: v.Count = key(2048, "Open streams, per capsule.")
     tasks: v.Count = key(1000, "Live tasks, waiting for input included, per capsule.")

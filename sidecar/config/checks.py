@@ -85,12 +85,19 @@ def _ephemeral(keys: Keys, ephemeral: PortRange) -> Iterator[Finding]:
 
 
 def _reachable(keys: Keys) -> Iterator[Finding]:
-    for index, host in enumerate(keys.listen.hosts):
-        if not is_loopback(host):
+    if not keys.auth.providers:
+        for index, host in enumerate(keys.listen.hosts):
+            if not is_loopback(host):
+                message = (
+                    f"whoever reaches {host} may use the doors and files of capsules that have no credentials: "
+                    "give them keys (sidecar keys create), or set auth.providers"
+                )
+                yield Finding(("listen", "host", index), REACHABLE, message)
+        if not is_loopback(keys.desk.host):
             message = (
-                f"whoever reaches {host} may use the capsules' doors and files: they ask for no credentials"
+                f"whoever reaches {keys.desk.host} may use capsules that have no credentials through the desk"
             )
-            yield Finding(("listen", "host", index), REACHABLE, message)
+            yield Finding(("desk", "host"), REACHABLE, message)
     if keys.desk.auth == "none" and not is_loopback(keys.desk.host):
         message = f"whoever reaches {keys.desk.host} may do what is the operator's; set it to token"
         yield Finding(("desk", "auth"), REACHABLE, message)

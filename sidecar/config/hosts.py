@@ -22,6 +22,9 @@ _URL: Final = re.compile(
 )
 _CREDENTIALS: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]*@", re.IGNORECASE)
 
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_V4: Final = 0xFFFF_FFFF
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -40,6 +43,32 @@ def is_loopback(host: str) -> bool:
         return address.is_loopback
     name = host.removesuffix(".")
     return name == "localhost" or name.endswith(".localhost")
+
+
+def is_public(address: str) -> bool:
+    """Whether an address may be anywhere on the internet: neither this machine nor a network around it.
+
+    An IPv6 address that stands for an IPv4 one (mapped, 6to4, Teredo, NAT64) is judged by that one. What is no
+    address at all is not public.
+    """
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    inner: tuple[ipaddress.IPv4Address | ipaddress.IPv6Address | None, ...] = ()
+    if isinstance(found, ipaddress.IPv6Address):
+        nat64 = ipaddress.IPv4Address(int(found) & _V4) if found in _NAT64 else None
+        if found.ipv4_mapped is not None:
+            return is_public(str(found.ipv4_mapped))
+        if nat64 is not None:
+            return is_public(str(nat64))
+        inner = (found.sixtofour, *(found.teredo or ()))
+    return (
+        found.is_global
+        and not found.is_multicast
+        and not found.is_reserved
+        and all(one is None or is_public(str(one)) for one in inner)
+    )
 
 
 def parse_host(text: str) -> str:

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from sidecar.config import environment
 from sidecar.config.backend_checks import backend_findings, replaced_by_flag
 from sidecar.config.checks import findings
+from sidecar.config.credential_checks import credential_findings
 from sidecar.config.effective import under_flag
 from sidecar.config.problems import Sources, text_keys
 from sidecar.config.quantities import PortRange, parse_ports
@@ -103,7 +104,7 @@ def build(
     if flags.command is not None:
         found += replaced_by_flag(keys)
         keys = under_flag(keys)
-    found += [*findings(keys, ephemeral), *backend_findings(keys)]
+    found += [*findings(keys, ephemeral), *backend_findings(keys), *credential_findings(keys)]
     problems += [sources.problem(f.path, f.code, f.message) for f in found]
     if _wrong(problems):
         raise _refusal(problems)

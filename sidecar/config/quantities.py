@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from sidecar.model import Rate
+
 LAST_PORT: Final = 65535
 LONGEST_SHOWN: Final = 60
 LONGEST_NUMBER: Final = 15
@@ -25,6 +27,7 @@ OFTEN_WRITTEN: Final = {
 }
 
 _QUANTITY: Final = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)", re.ASCII)
+_RATE: Final = re.compile(r"(?P<requests>[1-9][0-9]{0,8})/(?P<unit>s|m|h)", re.ASCII)
 _RANGE: Final = re.compile(r"(?P<first>[1-9][0-9]{0,4})(?:-(?P<last>[1-9][0-9]{0,4}))?", re.ASCII)
 
 
@@ -96,6 +99,17 @@ def _suggestion(text: str, units: dict[str, float] | dict[str, int], bare: str) 
 def written_duration(seconds: float) -> str:
     """Return a duration as it is written, in seconds or milliseconds."""
     return f"{seconds:g}s" if seconds >= 1 or seconds == 0 else f"{seconds * 1000:g}ms"
+
+
+def parse_rate(text: str) -> Rate:
+    """Return the rate of `10/s`, `600/m` or `1000/h`.
+
+    Raises ValueError with what to write instead.
+    """
+    match = _RATE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{quoted(text)} is no rate; write it like 10/s, 600/m or 1000/h")
+    return Rate(int(match["requests"]), float(UNITS[match["unit"]]))
 
 
 def parse_ports(text: str) -> PortRange:

@@ -16,8 +16,9 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from sidecar.config import values as v
-from sidecar.config.backends import Auth, CapsuleConfig, Command, Inbox
+from sidecar.config.backends import CapsuleConfig, Command, Inbox
 from sidecar.config.blocks import Block, Desk, Heartbeat, Limits, Listen, Log, Root, Tasks, Watch, key
+from sidecar.config.credentials import Auth, general_auth, members_of
 from sidecar.config.effective import backend_of, command_of, forward_of, names_command
 from sidecar.errors import Problem, Severity
 from sidecar.model import InboxSettings, Settings
@@ -146,6 +147,7 @@ class Config(Keys):
         """What holds for the capsules without settings of their own, by workspace: one object for all of them."""
         workspaces = {NOWHERE, *(root.workspace for root in self.roots)}
         inbox = InboxSettings(self.inbox.lease, self.inbox.attempts)
+        auth = general_auth(self.auth, self.limits.rate)
         return {
             workspace: Settings(
                 workspace=workspace,
@@ -163,6 +165,7 @@ class Config(Keys):
                 command=command_of(self.backend, self.command),
                 on_restart=self.tasks.on_restart,
                 stop_grace=self.limits.stop_grace,
+                auth=auth,
             )
             for workspace in workspaces
         }
@@ -192,6 +195,11 @@ class Config(Keys):
             backend=backend,
             command=command_of(backend, self.command, own.command),
             forward=forward_of(own) if backend == "forward" else None,
+            auth=replace(
+                general.auth,
+                door=own.door,
+                personal_tokens=members_of(self.auth) if own.members else (),
+            ),
         )
 
     def _workspace_at(self, directory: str) -> str:

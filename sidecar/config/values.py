@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from sidecar.config import hosts, quantities
 from sidecar.config.quantities import LAST_PORT, PortRange, quoted
+from sidecar.model import Rate
 from sidecar.words import nearest
 
 if TYPE_CHECKING:
@@ -159,6 +160,14 @@ def port_range(value: object) -> PortRange:
     return found
 
 
+def rate(value: object) -> Rate:
+    """Read a rate, such as `10/s`."""
+    if isinstance(value, Rate):
+        return value
+    found: Rate = text(quantities.parse_rate, "a rate, such as 10/s or 600/m", quotable=False)(value)
+    return found
+
+
 def path(value: object, info: ValidationInfo) -> str:
     """Read a path: `~` expanded, made absolute where it comes from a file, the environment or a flag."""
     written = _text(value, "a path")
@@ -266,6 +275,9 @@ Depth: TypeAlias = Annotated[int, PlainValidator(whole(0, DEEPEST)), _integer(0,
 Port: TypeAlias = Annotated[int, PlainValidator(whole(1, LAST_PORT)), _integer(1, LAST_PORT)]
 PortOrAny: TypeAlias = Annotated[int, PlainValidator(whole(0, LAST_PORT)), _integer(0, LAST_PORT)]
 Ports: TypeAlias = Annotated[PortRange, PlainValidator(port_range), _PORTS]
+SomeRate: TypeAlias = Annotated[
+    Rate, PlainValidator(rate), WithJsonSchema({"type": "string", "pattern": "^[1-9][0-9]*/[smh]$"})
+]
 Flag: TypeAlias = Annotated[bool, PlainValidator(flag), WithJsonSchema({"type": "boolean"})]
 Host: TypeAlias = Annotated[str, PlainValidator(text(hosts.parse_host, _NAMED)), WithJsonSchema(_SOME_TEXT)]
 Hosts: TypeAlias = Annotated[

@@ -108,7 +108,10 @@ def test_listening_beyond_loopback_is_warned_about() -> None:
         "-CFG-008 desk.auth",
     ]
     assert warnings("{listen: {host: localhost}, desk: {host: 127.0.0.2, auth: none}}") == []
-    assert warnings("desk: {host: 0.0.0.0}") == []
+    (line,) = warnings("desk: {host: 0.0.0.0}")
+    assert ": W-CFG-008 desk.host: " in line
+    provider = "providers: [{kind: oidc, issuer: 'https://id.example.org', audience: me}]"
+    assert warnings(f"{{desk: {{host: 0.0.0.0}}, listen: {{host: 0.0.0.0}}, auth: {{{provider}}}}}") == []
 
 
 def test_a_warning_about_a_variable_names_it() -> None:
