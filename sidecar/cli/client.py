@@ -48,6 +48,16 @@ def _row(capsule: dict[str, Any]) -> tuple[str, ...]:
     return (*(cell or "-" for cell in cells), str(capsule["workers"]), error)
 
 
+def link(arguments: argparse.Namespace) -> int:
+    """Print a fresh link that opens the page."""
+    document = call(running_of(arguments), "POST", "/api/link").document()
+    if arguments.json:
+        print_json(document)
+    else:
+        print_lines([document["url"]])
+    return 0
+
+
 def reload(arguments: argparse.Namespace) -> int:
     """Reload the configuration; exit with 2 and every problem when the new one is refused and the old one stays."""
     answer = call(running_of(arguments), "POST", "/api/reload")

@@ -177,6 +177,14 @@ def build_parser() -> argparse.ArgumentParser:
     listing = command("list", "client:list_capsules", "show the running sidecar's capsules")
     _running_flags(listing)
 
+    link = command(
+        "link",
+        "client:link",
+        "print a fresh link that opens the page in a browser",
+        "It works once, within a minute; the page then stays signed in for twelve hours.",
+    )
+    _running_flags(link)
+
     _task_commands(command)
 
     reload_ = command("reload", "client:reload", "make the running sidecar read its configuration again")

@@ -48,7 +48,13 @@ def run(arguments: argparse.Namespace) -> int:
 
             async def serve() -> None:
                 daemon = Daemon(
-                    config, origin=origin, state=opened, store=store, version=version("capsule-sidecar")
+                    config,
+                    origin=origin,
+                    state=opened,
+                    store=store,
+                    version=version("capsule-sidecar"),
+                    # a link opens the desk: it is for eyes, not for a pipe, a file or a journal
+                    on_ready=_show_link if sys.stdout.isatty() else None,
                 )
                 await daemon.run()
 
@@ -56,6 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             store.close()
     return 0
+
+
+def _show_link(url: str) -> None:
+    print(f"The page, for a minute: {url}", flush=True)
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

@@ -19,6 +19,8 @@ from sidecar.ops.limits import claim_descriptors
 from sidecar.ops.notify import Notifier, watchdog_interval
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sidecar.config import Config
     from sidecar.daemon.reload import Origin
     from sidecar.desk.api import ReloadResult
@@ -46,7 +48,18 @@ class Daemon:
     under it.
     """
 
-    def __init__(self, config: Config, *, origin: Origin, state: State, store: Store, version: str) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        origin: Origin,
+        state: State,
+        store: Store,
+        version: str,
+        on_ready: Callable[[str], None] | None = None,
+    ) -> None:
+        """Make it; `on_ready` is called once with a link that opens the desk's page."""
+        self._on_ready = on_ready
         self._origin = origin
         self._state = state
         self._version = version
@@ -196,6 +209,8 @@ class Daemon:
             state=str(self._state.directory),
         )
         self._notifier.ready(self._status())
+        if self._on_ready is not None:
+            self._on_ready(self._desk.link())
 
     def _counts(self) -> dict[str, int]:
         rows = self._stages.registry.view.capsules()

@@ -36,6 +36,7 @@ class FrontDesk:
             access=self._access(config),
             worker_access=self._worker_access(config),
             open_metrics=config.desk.metrics == "open",
+            url=lambda: self.url,
         )
         self._server: HttpServer | None = None
         self._leaving: dict[HttpServer, asyncio.Task[None]] = {}
@@ -47,6 +48,10 @@ class FrontDesk:
         """The base URL at which this machine reaches the desk."""
         host = WILDCARDS.get(self.host, self.host)
         return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+
+    def link(self) -> str:
+        """Return a fresh link that opens the page: once, for a minute."""
+        return self._desk.link()
 
     async def open(self) -> None:
         """Listen. Raises DeskPlaceError with reason and remedy."""

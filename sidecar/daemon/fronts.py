@@ -7,14 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sidecar.cards.reference import card_document
+from sidecar.cards.views import views
 from sidecar.doors.murmur import MurmurDoor
 from sidecar.model import TaskAcceptance
 from sidecar.serve.endpoint import Served
 from sidecar.tasks.model import Rules
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from sidecar.cards.views import View
     from sidecar.daemon.backends import Backends
     from sidecar.doors.murmur import FrameStream
     from sidecar.model import Capsule
@@ -37,6 +39,15 @@ class Front:
     def accepts(self) -> bool:
         """Whether it takes tasks at all."""
         return self.capsule.manifest.lifecycle.task_acceptance is not TaskAcceptance.NONE
+
+    @property
+    def generation(self) -> int:
+        """How many of the session's tasks have ended."""
+        return self.engine.generation
+
+    def views(self) -> Sequence[View]:
+        """Return every card that is served of it."""
+        return views(self.capsule)
 
     async def watch(self, after: int, task_id: str | None) -> FrameStream:
         """Open a stream of the session's frames after that one, or of one task's alone. Raises RefusedError."""

@@ -10,6 +10,7 @@ from sidecar.daemon.front_desk import limits_of
 from sidecar.daemon.fronts import Fronts
 from sidecar.desk.endpoint import Parts
 from sidecar.desk.handles import Handles
+from sidecar.desk.looks import Looks
 from sidecar.desk.tasks import Tasks
 from sidecar.desk.workers import Workers
 from sidecar.doors.murmur import OPERATOR
@@ -83,9 +84,10 @@ class Stages:
             max_bytes=config.limits.manifest,
             files=_files(config),
         )
+        self._all_planes = PlaneSwitch(self.planes, self.backends.passed_planes)
         self.pool = Pool(
             doors=self._fronts,
-            planes=PlaneSwitch(self.planes, self.backends.passed_planes),
+            planes=self._all_planes,
             facts=self.registry,
             policy=Policy(
                 guards=_guards(config),
@@ -105,6 +107,7 @@ class Stages:
             gauges=self._gauges,
             reload=reload,
             handles=Handles(self.planes.sharing, self._served, self.metrics),
+            looks=Looks(self._fronts.of, self._all_planes),
             tasks=Tasks(self._fronts.of, OPERATOR),
             workers=Workers(self._fronts.backend),
         )

@@ -38,6 +38,11 @@ class Access:
             else "This is neither the admin token (admin.token in the state directory) nor auth.worker_token."
         )
 
+    @property
+    def open(self) -> bool:
+        """Whether it lets everyone in."""
+        return not self._digests
+
     def require(self, headers: CIMultiDictProxy[str]) -> None:
         """Raise RefusedError (401 `unauthorized`) unless exactly one header brings the right token.
 

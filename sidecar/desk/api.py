@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sidecar.model import CapsuleStatus, ConfigStatus, LastError, RootStatus
 
 MOST_NAMED: Final = 20
-"""How many capsules `/readyz` names of a kind; the counts are complete."""
+"""How many capsules of a kind, or tools of a capsule, are named; counts are complete."""
 
 JSON: Final = ("content-type", "application/json")
 PRIVATE: Final = ("cache-control", "private, no-cache")
@@ -73,17 +73,41 @@ def root_document(root: RootStatus) -> dict[str, Any]:
     return {"path": text(root.path), "last_error": last_error(root.last_error)}
 
 
+def config_document(config: ConfigStatus) -> dict[str, Any]:
+    """Return the configuration of `GET /api/capsules`."""
+    return {
+        "path": text(config.path),
+        "loaded_at": round(config.loaded_at, 3),
+        "last_error": last_error(config.last_error),
+    }
+
+
+def watched_document(row: CapsuleStatus) -> dict[str, Any]:
+    """Return one capsule of `GET /api/events`: as it is listed, and its first tools."""
+    tools = [text(tool) for tool in row.tools[:MOST_NAMED]]
+    return capsule_document(row) | {"tools": tools, "tool_count": len(row.tools)}
+
+
+def session_document(row: CapsuleStatus) -> dict[str, Any]:
+    """Return one session of `GET /api/sessions`."""
+    return {
+        "session_id": row.session_id,
+        "capsule": row.id,
+        "name": text(row.name),
+        "state": row.state,
+        "url": text(row.url),
+        "workers": row.workers,
+        "tasks": dict(row.tasks),
+    }
+
+
 def registry_document(
     capsules: Iterable[CapsuleStatus], config: ConfigStatus, roots: Iterable[RootStatus]
 ) -> dict[str, Any]:
     """Return the whole of `GET /api/capsules`, which `sidecar list --json` prints too."""
     return {
         "capsules": [capsule_document(row) for row in capsules],
-        "config": {
-            "path": text(config.path),
-            "loaded_at": round(config.loaded_at, 3),
-            "last_error": last_error(config.last_error),
-        },
+        "config": config_document(config),
         "roots": [root_document(root) for root in roots],
     }
 

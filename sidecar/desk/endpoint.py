@@ -7,25 +7,31 @@ import operator
 from bisect import bisect_left
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
+from typing import TYPE_CHECKING, Final, cast
 
 from aiohttp import hdrs, web
 
-from sidecar.desk import api, tasks, workers
+from sidecar.desk import api, looks, page, tasks, workers
+from sidecar.desk.changes import MOST, Changes
 from sidecar.desk.handles import HANDLE, HANDLES, METHODS
+from sidecar.desk.page import Page
+from sidecar.desk.sign_in import SignIn
+from sidecar.desk.targets import CAPSULE, parts_of, template_of
 from sidecar.errors import RefusedError, refusal
 from sidecar.model import Answer
 from sidecar.ops.exposition import CONTENT_TYPE, exposition
 from sidecar.web.answers import Wire, etag_matches, json_answer, wire
+from sidecar.web.stream import EventStream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from sidecar.desk.access import Access
     from sidecar.desk.handles import Handles
+    from sidecar.desk.sign_in import Session
     from sidecar.model import CapsuleStatus, ConfigStatus, RegistryView, RootStatus
     from sidecar.ops.metrics import Gauges, Metrics
+    from sidecar.web.connection import Connection
 
     Shown = tuple[tuple[CapsuleStatus, ...], ConfigStatus, tuple[RootStatus, ...]]
     Action = Callable[[web.BaseRequest], Awaitable[Answer | web.StreamResponse]]
@@ -34,8 +40,9 @@ HEALTHY: Final = json_answer({"status": "ok"}, api.UNCACHED)
 OPERATORS: Final = "/api"
 """Everything at and below this path is the operator's."""
 READ: Final = (hdrs.METH_GET, hdrs.METH_HEAD)
-CAPSULE: Final = "/api/capsules/{id}"
-_PARENTS: Final = (CAPSULE.split("/")[:-1], workers.PREFIX.split("/"))
+CAPSULES: Final = "/api/capsules"
+SESSIONS: Final = "/api/sessions"
+EVENTS: Final = "/api/events"
 OUTCOMES: Final = {200: "ok", 204: "ok", 304: "not_modified", 422: "config_refused", 503: "unavailable"}
 
 
@@ -52,6 +59,7 @@ class Parts:
     gauges: Callable[[], Gauges]
     reload: Callable[[], Awaitable[api.ReloadResult]]
     handles: Handles
+    looks: looks.Looks
     tasks: tasks.Tasks
     workers: workers.Workers
 
@@ -60,9 +68,18 @@ class Desk:
     """The handler of the desk's listener; give `handle` to an `HttpServer`, and call `close` at the end.
 
     Big documents are written by a thread of the desk's own, so that a scrape of thousands of capsules stalls no door.
+    `url` returns the base URL at which browsers reach the desk.
     """
 
-    def __init__(self, parts: Parts, *, access: Access, worker_access: Access, open_metrics: bool) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        access: Access,
+        worker_access: Access,
+        open_metrics: bool,
+        url: Callable[[], str] = str,
+    ) -> None:
         self._view = parts.view
         self._metrics = parts.metrics
         self._gauges = parts.gauges
@@ -70,6 +87,10 @@ class Desk:
         self._handles = parts.handles
         self._tasks = parts.tasks
         self._workers = parts.workers
+        self._looks = parts.looks
+        self._changes = Changes(parts.view)
+        self._sign_in = SignIn()
+        self._page = Page(self._sign_in, url)
         self._access = access
         self._worker_access = worker_access
         self._open_metrics = open_metrics
@@ -80,11 +101,15 @@ class Desk:
             "/healthz": (READ, self._healthz),
             "/readyz": (READ, self._readyz),
             "/metrics": (READ, self._scraped),
-            "/api/capsules": (READ, self._capsules),
+            CAPSULES: (READ, self._capsules),
+            SESSIONS: (READ, self._sessions),
+            EVENTS: ((hdrs.METH_GET,), self._watched),
             CAPSULE: (READ, self._capsule),
             "/api/reload": ((hdrs.METH_POST,), self._reloaded),
             HANDLES: (METHODS[HANDLES], self._handled),
             HANDLE: (METHODS[HANDLE], self._handled),
+            **{template: (methods, self._paged) for template, methods in page.METHODS.items()},
+            **{template: (methods, self._looked) for template, methods in looks.METHODS.items()},
             **{template: (methods, self._tasked) for template, methods in tasks.METHODS.items()},
             **{template: (methods, self._worked) for template, methods in workers.METHODS.items()},
         }
@@ -96,35 +121,50 @@ class Desk:
         self._open_metrics = open_metrics
 
     def close(self) -> None:
-        """End the desk's thread; call it once its listener is gone."""
+        """End the desk's thread and all sign-ins; call it once its listener is gone."""
+        self._sign_in.close()
         self._writer.shutdown(wait=True, cancel_futures=True)
 
     def end_streams(self) -> None:
         """Have every stream end with its closing frame, and take no more requests of workers."""
+        self._changes.end()
         self._tasks.end_streams()
         self._workers.drain()
+
+    def link(self) -> str:
+        """Return a fresh link that opens the page."""
+        return self._page.link(self._access)
 
     async def handle(self, request: web.BaseRequest) -> Wire | web.StreamResponse:
         """Answer one request that the guard let through; raises RefusedError for a refusal.
 
         On the paths of operators and workers the credentials come first, so that a stranger learns nothing of what is there.
         """
-        path = request.raw_path.partition("?")[0]
+        path = _path(request)
         template = template_of(path)
+        session = self._sign_in.find(request.headers)
+        cut = cast("Connection", request.protocol).cut
         try:
-            answer = await self._action(request, path, template)(request)
+            action = self._action(request, path, template, session)
+            if session is not None and path != page.SIGN_OUT:
+                session.cuts.add(cut)
+            answer = await action(request)
         except RefusedError as error:
             self._metrics.desk_request(template, error.refusal.code)
             raise
+        finally:
+            if session is not None:
+                session.cuts.discard(cut)
         if isinstance(answer, web.StreamResponse):
             self._metrics.desk_request(template, "stream")
             return answer
         self._metrics.desk_request(template, OUTCOMES.get(answer.status, "other"))
         return wire(answer)
 
-    def _action(self, request: web.BaseRequest, path: str, template: str) -> Action:
+    def _action(self, request: web.BaseRequest, path: str, template: str, session: Session | None) -> Action:
         if self._is_operators(path):
-            self._access.require(request.headers)
+            if session is None:
+                self._access.require(request.headers)
         elif path == workers.PREFIX or path.startswith(workers.PREFIX + "/"):
             self._worker_access.require(request.headers)
         if template not in self._paths:
@@ -176,20 +216,45 @@ class Desk:
         return _unless_known(request, *self._written[1])
 
     async def _capsule(self, request: web.BaseRequest) -> Answer:
-        row = self._row(_parts(request)[0])
+        row = self._row(parts_of(_path(request))[0])
         return _unless_known(request, *api.tagged(api.capsule_document(row)))
 
+    async def _sessions(self, request: web.BaseRequest) -> Answer:
+        held = [api.session_document(row) for row in self._view.capsules() if row.session_id is not None]
+        return _unless_known(request, *api.tagged({"sessions": held}))
+
+    async def _watched(self, request: web.BaseRequest) -> web.StreamResponse:
+        if len(self._changes) >= MOST:
+            raise RefusedError(_TOO_MANY)
+        return await EventStream(self._changes.subscribe()).send(request)
+
+    async def _paged(self, request: web.BaseRequest) -> Answer:
+        path = _path(request)
+        if path == page.PAGE:
+            return self._page.show(request, self._access)
+        if path == page.LINK:
+            return self._page.linked(request, self._access)
+        if path == page.SIGN_IN:
+            return await self._page.signed_in(request)
+        if path == page.SIGN_OUT:
+            return self._page.signed_out(request)
+        return self._page.file(request, path.rpartition("/")[2])
+
+    async def _looked(self, request: web.BaseRequest) -> Answer | web.StreamResponse:
+        template = template_of(_path(request))
+        return await self._looks.answer(request, template, self._row(parts_of(_path(request))[0]).id)
+
     async def _handled(self, request: web.BaseRequest) -> Answer:
-        capsule_id, _, *handle_id = _parts(request)
+        capsule_id, _, *handle_id = parts_of(_path(request))
         return await self._handles.answer(request, self._row(capsule_id).id, "".join(handle_id))
 
     async def _tasked(self, request: web.BaseRequest) -> Answer | web.StreamResponse:
-        capsule_id, _, *task_id = _parts(request)
-        template = template_of(request.raw_path.partition("?")[0])
+        capsule_id, _, *task_id = parts_of(_path(request))
+        template = template_of(_path(request))
         return await self._tasks.answer(request, template, self._row(capsule_id).id, "".join(task_id[:1]))
 
     async def _worked(self, request: web.BaseRequest) -> Answer:
-        return await self._workers.answer(request, template_of(request.raw_path.partition("?")[0]))
+        return await self._workers.answer(request, template_of(_path(request)))
 
     def _row(self, wanted: str) -> CapsuleStatus:
         """Return a capsule's row. Raises RefusedError where there is none."""
@@ -203,22 +268,11 @@ class Desk:
         return api.reload_answer(await self._reload())
 
 
-def template_of(path: str) -> str:
-    """Return what a path is an instance of: those below one capsule have its id, and that of a handle or task, in braces."""
-    parts = path.split("/")
-    for parent in _PARENTS:
-        at = len(parent)
-        if parts[:at] == parent and len(parts) > at:
-            parts[at] = "{id}"
-            name = {"handles": "{handle_id}", "tasks": "{task}"}.get("".join(parts[at + 1 : at + 2]))
-            if name is not None and len(parts) > at + 2:
-                parts[at + 2] = name
-    return "/".join(parts)
+_TOO_MANY: Final = refusal("unavailable", "Too many pages watch the registry; close one, or try again later.")
 
 
-def _parts(request: web.BaseRequest) -> list[str]:
-    """Return the parts of the path of something of one capsule, from its id on, decoded."""
-    return [unquote(part) for part in request.raw_path.partition("?")[0].split("/")[3:]]
+def _path(request: web.BaseRequest) -> str:
+    return request.raw_path.partition("?")[0]
 
 
 def _whole(shown: Shown) -> tuple[str, Answer]:

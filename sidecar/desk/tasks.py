@@ -44,7 +44,9 @@ METHODS: Final = {
 BODY: Final = 1024 * 1024
 BODY_TIMEOUT: Final = 15.0
 LISTED: Final = 100
-"""So many of a capsule's tasks are listed: the live ones, then those that ended last."""
+"""So many of a capsule's tasks are listed, the newest first."""
+MOST_TAIL: Final = 1000
+"""Frames of the past that `?tail=` asks for at most."""
 
 _KEYS: Final = frozenset({"text", "task_id", "context_id"})
 _NOT_SERVED: Final = refusal("unavailable", "The capsule is not served now: sidecar list says why.")
@@ -121,7 +123,11 @@ class Tasks:
 
     async def _stream(self, request: web.BaseRequest, front: Front) -> web.StreamResponse:
         asked = parse_qs(request.raw_path.partition("?")[2])
-        after = sse.last_event_id(request.headers.get("Last-Event-ID")) or 0
+        after = sse.last_event_id(request.headers.get("Last-Event-ID"))
+        if after is None:
+            tail = sse.last_event_id(asked.get("tail", [None])[0])
+            await front.engine.load()
+            after = 0 if tail is None else max(0, front.engine.feed.head - min(tail, MOST_TAIL))
         stream = EventStream(await front.watch(after, asked.get("task", [None])[0]))
         self._streams.add(stream)
         try:

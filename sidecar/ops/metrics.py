@@ -29,11 +29,21 @@ REQUESTS: Final = frozenset({"card", *(m.name for m in METHODS)})
 PLANES: Final = frozenset({"files", "peer_files"})
 DESK_PATHS: Final = frozenset(
     {
+        "/",
+        "/page/{file}",
+        "/page/sign-in",
+        "/page/sign-out",
         "/healthz",
         "/readyz",
         "/metrics",
+        "/api/events",
+        "/api/link",
+        "/api/sessions",
         "/api/capsules",
         "/api/capsules/{id}",
+        "/api/capsules/{id}/cards",
+        "/api/capsules/{id}/files",
+        "/api/capsules/{id}/files/{path}",
         "/api/capsules/{id}/handles",
         "/api/capsules/{id}/handles/{handle_id}",
         "/api/capsules/{id}/messages",

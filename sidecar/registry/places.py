@@ -108,6 +108,7 @@ class Place:
             url=None if self.port is None else replace(capsule, port=self.port).url,
             methods=tuple(m.name for m in served_methods(capsule.manifest.lifecycle.task_acceptance)),
             planes=served_planes(capsule.manifest),
+            tools=tuple(artifact.name for artifact in capsule.manifest.artifacts if artifact.model_visible),
             backend=capsule.settings.backend,
         )
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from aiohttp import hdrs
 
 from sidecar.errors import RefusedError, refusal
-from sidecar.serve.pouring import pour
+from sidecar.web.pouring import pour
 from sidecar.web.answers import Streamed, json_wire, wire
 from sidecar.web.body import read_json_body
 from sidecar.web.stream import EventStream

@@ -14,6 +14,7 @@ from sidecar.desk.access import Access
 from sidecar.desk.api import ReloadResult
 from sidecar.desk.endpoint import Desk, Parts
 from sidecar.desk.handles import Handles
+from sidecar.desk.looks import Looks
 from sidecar.desk.tasks import Tasks
 from sidecar.desk.workers import Workers
 from sidecar.errors import Problem
@@ -73,6 +74,7 @@ async def running() -> AsyncIterator[Running]:
         gauges=lambda: Gauges(open_streams=7),
         reload=stage.reload,
         handles=Handles(Planes().sharing, lambda _: None, stage.metrics),
+        looks=Looks(lambda _: None, Planes()),
         tasks=Tasks(lambda _: None, "operator"),
         workers=Workers(lambda _: None),
     )
@@ -135,7 +137,7 @@ async def test_a_stranger_learns_nothing_of_what_the_operator_has(
 @pytest.mark.parametrize(
     ("method", "path", "expected"),
     [
-        ("GET", "/", (404, "not_found")),
+        ("GET", "//", (404, "not_found")),
         ("GET", "/nothing", (404, "not_found")),
         ("GET", "/apix", (404, "not_found")),
         ("GET", "/%61pi/capsules", (404, "not_found")),

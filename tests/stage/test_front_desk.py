@@ -15,6 +15,7 @@ from sidecar.daemon.front_desk import DeskPlaceError, FrontDesk
 from sidecar.desk.api import ReloadResult
 from sidecar.desk.endpoint import Parts
 from sidecar.desk.handles import Handles
+from sidecar.desk.looks import Looks
 from sidecar.desk.tasks import Tasks
 from sidecar.desk.workers import Workers
 from sidecar.ops.metrics import Gauges, Metrics
@@ -61,6 +62,7 @@ class Moving:
             gauges=Gauges,
             reload=self.reload,
             handles=Handles(Planes().sharing, lambda _: None, metrics),
+            looks=Looks(lambda _: None, Planes()),
             tasks=Tasks(lambda _: None, "operator"),
             workers=Workers(lambda _: None),
         )
