@@ -283,7 +283,9 @@ class Settings:
 
     `workspace` is a template relative to the capsule's directory (`{id}`, `{session_id}`).
     `hosts` are the addresses to listen on, `advertise` the host that cards name.
-    `port` is the configured one or None. `containment` None leaves the manifest's.
+    `port` is the configured one or None; `a2a_port`, where there is one, serves A2A at its root beside it.
+    `public_url` is the base of the URLs on cards, with `{id}` and `{port}` in it, where a proxy stands in front.
+    `containment` None leaves the manifest's.
     `concurrency` counts running tasks, `tasks` is the most that may live, `streams` the most that may be open.
     `heartbeat` is the seconds between two comments on a stream.
     `backend` is `inbox`, `command` or `forward`; `command` and `forward` are set where it is theirs.
@@ -294,7 +296,9 @@ class Settings:
     workspace: str = "."
     hosts: tuple[str, ...] = ("127.0.0.1",)
     advertise: str = "localhost"
+    public_url: str | None = None
     port: int | None = None
+    a2a_port: int | None = None
     internal_port: bool = False
     card: str = "full"
     concurrency: int = 1
@@ -320,7 +324,7 @@ class Capsule:
 
     `directory` and `workspace` are absolute host paths (surrogate-escaped where not UTF-8).
     `port` is None until a listener is bound. `changed_at` is the time of the last change that shows on the card
-    (Unix seconds), for `Last-Modified`.
+    (Unix seconds), for `Last-Modified`. `credentials` are the kinds that callers may show; empty, none is asked for.
     """
 
     id: str
@@ -331,6 +335,7 @@ class Capsule:
     workspace: str
     changed_at: float
     port: int | None = None
+    credentials: tuple[AuthKind, ...] = ()
 
     @property
     def containment(self) -> Containment:
@@ -342,6 +347,19 @@ class Capsule:
         """`host:port` of the listener that answers, as the reference card wants it."""
         host = self.settings.advertise
         return f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+
+    @property
+    def base(self) -> str:
+        """The URL, without a slash at its end, below which clients reach the capsule's port."""
+        return self.base_at(self.port)
+
+    def base_at(self, port: int | None) -> str:
+        """Return the same for another port of the capsule."""
+        public = self.settings.public_url
+        if public is not None:
+            return public.replace("{id}", self.id).replace("{port}", str(port))
+        host = self.settings.advertise
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)

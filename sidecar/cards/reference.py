@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from sidecar.cards.document import CardDocument, document
+from sidecar.cards.members import (
+    OUTPUT_MODES,
+    PATH_03,
+    PATH_10,
+    VERSION_03,
+    description,
+    interface_03,
+    interface_10,
+    security,
+    skills,
+)
 from sidecar.model import served_methods, served_planes
 
 if TYPE_CHECKING:
-    from sidecar.model import Capsule, Manifest
+    from sidecar.model import Capsule
+
+TRANSPORT: Final = "MURMUR"
+"""Keeps clients of A2A off the flat `url`, where the murmur door is: none of them knows this transport."""
 
 
 def card(capsule: Capsule) -> dict[str, Any]:
     """Return the card of a capsule, keys in the order of the reference (murmur reference, Agent Card).
 
-    With the setting `card: full`, the members follow that A2A clients want and that already hold; `card: reference`
-    leaves the reference's keys alone. The capsule's port must be known.
+    With the setting `card: full` the members follow that A2A clients of either version want; `card: reference` leaves
+    the reference's keys alone. The capsule's port must be known.
     """
     manifest = capsule.manifest
     methods = served_methods(manifest.lifecycle.task_acceptance)
@@ -36,41 +50,21 @@ def card(capsule: Capsule) -> dict[str, Any]:
     }
     if capsule.settings.card == "reference":
         return reference
-    return reference | {
-        "description": description(manifest),
-        "protocolVersion": "0.3.0",
-        "preferredTransport": "MURMUR",
-        "defaultInputModes": list(capsule.settings.input_modes),
-        "defaultOutputModes": ["text/plain"],
-        "skills": skills(manifest),
-    }
-
-
-def description(manifest: Manifest) -> str:
-    """Return what the manifest says about the capsule, or who it is."""
-    return manifest.description or f"Murmur capsule {manifest.name} {manifest.version}"
-
-
-def skills(manifest: Manifest) -> list[dict[str, Any]]:
-    """Return the A2A skills: one per artifact that the model can call, else one for tasks as such.
-
-    Under `task_acceptance: none` nothing starts a task, so there is none (A2A 0.3, AgentSkill).
-    """
-    if not any(m.starts_tasks for m in served_methods(manifest.lifecycle.task_acceptance)):
-        return []
-    visible = {a.name: a for a in reversed(manifest.artifacts) if a.model_visible}
-    named = [
-        {
-            "id": a.name,
-            "name": a.name,
-            "description": f"Uses the {a.runtime.value} {a.name}" + (f" {a.version}" if a.version else ""),
-            "tags": [a.runtime.value],
+    newer, older = capsule.base + PATH_10, capsule.base + PATH_03
+    return (
+        reference
+        | {
+            "description": description(manifest),
+            "protocolVersion": VERSION_03,
+            "preferredTransport": TRANSPORT,
+            "additionalInterfaces": [interface_03(older)],
+            "supportedInterfaces": [interface_10(newer, "1.0"), interface_10(older, "0.3")],
+            "defaultInputModes": list(capsule.settings.input_modes),
+            "defaultOutputModes": list(OUTPUT_MODES),
+            "skills": skills(manifest),
         }
-        for a in reversed(visible.values())
-    ]
-    return named or [
-        {"id": "task", "name": "task", "description": "Takes a task in plain text", "tags": ["task"]}
-    ]
+        | security(capsule, v03=True, v10=True)
+    )
 
 
 def card_bytes(capsule: Capsule) -> bytes:
