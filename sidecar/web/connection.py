@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
 from aiohttp import web
 from aiohttp.http import RawRequestMessage
-from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooLong
 
-from sidecar.errors import Refusal, refusal
-from sidecar.web.answers import Wire, refusal_answer
+from sidecar.errors import refusal
+from sidecar.web.answers import refusal_answer
 from sidecar.web.answers import wire as written
 from sidecar.web.heads import MOST_PIECES, Seam, read_strange
-from sidecar.web.reply import CLOSES, Reply, date_line
+from sidecar.web.refusals import closing_bytes, parser_refusal
+from sidecar.web.reply import Reply
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader
 
+    from sidecar.errors import Refusal
     from sidecar.web.guards import Guard
     from sidecar.web.server import HttpServer
 
@@ -29,32 +28,10 @@ LINGERING: Final = 1.0
 LINGERING_AT_END: Final = 0.2
 """The same, once the listener ends."""
 HALF_CLOSED_CHECK: Final = 1.0
-MOST_TURNED_AWAY: Final = 64
-"""How many connections over a limit are answered at a time; further ones are only closed."""
 MOST_HEAD: Final = 64 * 1024
 """Bytes of a request's head that are taken while it is incomplete."""
-SHOWN: Final = 160
 
 log = structlog.get_logger()
-
-
-def parser_refusal(error: BaseException | None) -> Refusal:
-    """Return the refusal for what the HTTP parser would not take."""
-    if isinstance(error, LineTooLong):
-        return refusal(
-            "header_too_large", f"The request line or a header is longer than {error.args[1]} bytes."
-        )
-    reason = error.message if isinstance(error, HttpProcessingError) else ""
-    if reason.startswith("Too many headers"):
-        return refusal("header_too_large", "The request has too many headers.")
-    if isinstance(error, BadHttpMethod) and "HTTPS" in str(error):
-        return refusal("bad_request", "This port speaks plain HTTP, not HTTPS.")
-    reason = reason.rstrip(".").partition(":\n")[0].removeprefix("Bad status line").strip().partition("\n")[0]
-    shown = reason if reason.isprintable() and len(reason) <= SHOWN else ""
-    return refusal(
-        "bad_request",
-        f"The request is not valid HTTP: {shown}." if shown else "The request is not valid HTTP.",
-    )
 
 
 class Connection(web.RequestHandler):
@@ -322,53 +299,3 @@ class Connection(web.RequestHandler):
     def log_exception(self, *_args: Any, **kw: Any) -> None:
         """Log a fault of the connection's own machinery in one line."""
         log.error("connection_failed", listener=self.server.name, exc_info=kw.get("exc_info", True))
-
-
-class TurnedAway(asyncio.Protocol):
-    """A connection over the limit: 503, and an end; what it sends is not looked at."""
-
-    __slots__ = ("_server", "_timer", "wire")
-
-    def __init__(self, server: HttpServer) -> None:
-        self._server = server
-        self._timer: asyncio.TimerHandle | None = None
-        self.wire: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Answer and close for writing; the client has a second to see it."""
-        policy = self._server.policy
-        policy.turned_away += 1
-        self._server.turned_away.add(self)
-        self.wire = wire = cast("asyncio.Transport", transport)
-        if policy.turned_away > MOST_TURNED_AWAY:
-            wire.abort()
-            return
-        loop = asyncio.get_running_loop()
-        wire.write(closing_bytes(over_limit()))
-        wire.write_eof()
-        self._timer = loop.call_later(LINGERING, wire.abort)
-
-    def connection_lost(self, _exc: BaseException | None) -> None:
-        """Forget it."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._server.policy.turned_away -= 1
-        self._server.turned_away.discard(self)
-        self._server.left()
-
-    def cut(self) -> None:
-        """End it now."""
-        if self.wire is not None:
-            self.wire.abort()
-
-
-def closing_bytes(answer: Wire) -> bytes:
-    """Return a whole answer that ends its connection, for where there is no request to reply to."""
-    return b"".join((answer.head, date_line(int(time.time())), CLOSES, answer.body))
-
-
-@cache
-def over_limit() -> Wire:
-    """Return the answer to a connection that is one too many."""
-    text = "This listener has all the connections that it takes; try again later."
-    return written(refusal_answer(refusal("unavailable", text)))

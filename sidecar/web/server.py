@@ -12,9 +12,10 @@ from aiohttp import HttpVersion11, hdrs, web
 
 from sidecar.errors import Refusal, RefusedError, refusal
 from sidecar.web.answers import Wire, refusal_answer, wire
-from sidecar.web.connection import Connection, TurnedAway
+from sidecar.web.connection import Connection
 from sidecar.web.reply import Reply
 from sidecar.web.sockets import BACKLOG
+from sidecar.web.turned_away import TurnedAway
 
 if TYPE_CHECKING:
     import socket

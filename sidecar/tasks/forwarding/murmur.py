@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -14,6 +13,7 @@ from sidecar.dialects.murmur_client import ErrorFrame, GapFrame, LaggedFrame, St
 from sidecar.dialects.reading import UnreadableError
 from sidecar.events import TaskState
 from sidecar.tasks import said
+from sidecar.tasks.forwarding.heard import Heard
 from sidecar.tasks.forwarding.track import Batch
 from sidecar.tasks.forwarding.trouble import AwayError, BusyError, WrongError, shown
 from sidecar.tasks.forwarding.way import forgotten, refused, untold
@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 RESTS: Final = 2
 """How often a door must be seen at rest before it counts as not having a task."""
-MISSED: Final = "some of what was said is lost"
-RESUMED: Final = "resumed"
-_TURN: Final = re.compile(r"inference turn ([0-9]+)", re.ASCII)
 
 
 class MurmurWay:
@@ -44,14 +41,15 @@ class MurmurWay:
     def __init__(self, errand: Errand, company: Company) -> None:
         self._errand = errand
         self._company = company
-        self._held: str | None = None
+        self._heard = Heard(errand)
         self._behind = False
         self._quiet = False
         self._why = ""
 
     async def follow(self, door: Door, track: Track, inputs: Sequence[Input]) -> AsyncGenerator[Batch]:
         """Go on from there; see `Way.follow`."""
-        self._held, self._behind = None, False
+        self._heard.forget()
+        self._behind = False
         if track.session not in (None, door.session):
             raise forgotten(door)
         if track.task is not None:
@@ -149,7 +147,7 @@ class MurmurWay:
                     return
                 if ended is not None and self._quiet:  # its last frame is kept no longer
                     response = ended.outputs.get("response")
-                    yield Batch((self._last(door, ended.state, ended.message, response),), track)
+                    yield Batch((self._heard.last(door, ended.state, ended.message, response),), track)
                     return
 
     async def _give(self, door: Door, track: Track, given: Input) -> AsyncGenerator[Batch]:
@@ -234,9 +232,9 @@ class MurmurWay:
                 raise WrongError(f"{door.where} does not take the message: {shown(told.error)}")
             if isinstance(told, GapFrame):
                 track = _after_gap(track, told)
-                spoken += self._missed(known)
+                spoken += self._heard.missed(known)
             elif told is not None:
-                track, more = self._heard(door, track, told)
+                track, more = self._taken(door, track, told)
                 spoken += more
         return Batch(spoken, track)
 
@@ -246,7 +244,7 @@ class MurmurWay:
         except UnreadableError as error:
             raise WrongError(f"{door.where} is not understood: {error}") from None
 
-    def _heard(self, door: Door, track: Track, told: OfTask) -> tuple[Track, list[Said]]:
+    def _taken(self, door: Door, track: Track, told: OfTask) -> tuple[Track, list[Said]]:
         number = told.number
         if number is not None:
             if track.cursor is not None and number <= track.cursor:
@@ -259,7 +257,7 @@ class MurmurWay:
                 raise BusyError(f"{door.where} has no room for the task")
             self._company.take(told.task_id)
             track = replace(track, task=told.task_id)
-        return track, self._said(door, told) if told.task_id == track.task else []
+        return track, self._heard.said(door, told) if told.task_id == track.task else []
 
     def _is_ours(self, told: OfTask) -> bool:
         return (
@@ -268,72 +266,9 @@ class MurmurWay:
             and told.task_id not in self._company
         )
 
-    def _missed(self, known: TaskObject | None) -> list[Said]:
-        """Say that frames are lost, and what must not be lost with them: that the task waits for input."""
-        if known is None or known.state.terminal:
-            return []
-        if known.state is TaskState.INPUT_REQUIRED:
-            return [] if self._errand.waiting else [said.InputRequired(known.outputs.get("prompt", ""))]
-        return [said.Status(MISSED)]
-
-    def _said(self, door: Door, told: OfTask) -> list[Said]:
-        """Return what a frame of our task says. A whole reply is held back: the last status has it too."""
-        held, self._held = self._held, None
-        match told:
-            case murmur.TextFrame(text=text, final=True):
-                self._held = text or None
-                return [said.Text(held)] if held else []
-            case StatusFrame() if told.state.terminal:
-                response = held if told.response is None else told.response
-                return [self._last(door, told.state, told.message, response)]
-        spoken: list[Said] = [said.Text(held)] if held else []
-        match told:
-            case murmur.TextFrame(text=text):
-                spoken.append(said.Text(text))
-            case murmur.ThinkingFrame(text=text):
-                spoken.append(said.Thinking(text))
-            case murmur.ToolFrame() as tool:
-                spoken.append(_tool(tool))
-            case StatusFrame(state=TaskState.INPUT_REQUIRED, message=prompt):
-                spoken.append(said.InputRequired(prompt))
-            case StatusFrame(message=message):
-                spoken += self._at_work(message)
-        return spoken
-
-    def _at_work(self, message: str) -> list[Said]:
-        """Return what a working status says: that it begins a turn, or goes on, is said here already."""
-        turn = _TURN.fullmatch(message)
-        if turn is not None:
-            return [said.Turn()] if turn[1] != "1" else []
-        if message == RESUMED and not self._errand.waiting:
-            return []
-        return [said.Status(message)]
-
-    def _last(self, door: Door, state: TaskState, message: str, response: str | None) -> Said:
-        match state:
-            case TaskState.COMPLETED:
-                return said.Completed(response)
-            case TaskState.FAILED:
-                return said.Failed(message)
-            case TaskState.REJECTED:
-                return said.Rejected(message)
-        return said.Failed(f"{door.where} canceled the task")
-
 
 def _after_gap(track: Track, gap: GapFrame) -> Track:
     """Return the track where the numbers go back: the door has begun to count anew."""
     if track.cursor is not None and gap.first <= track.cursor:
         return replace(track, cursor=gap.first - 1 if gap.first else None)
     return track
-
-
-def _tool(frame: murmur.ToolFrame) -> Said:
-    return said.Tool(
-        frame.name,
-        frame.content,
-        frame.call_id,
-        frame.is_error,
-        frame.duration_ms,
-        frame.exit_code,
-        frame.truncated,
-    )
