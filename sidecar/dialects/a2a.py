@@ -16,7 +16,7 @@ from sidecar.dialects.agent import NOT_CANCELABLE, NOT_FOUND
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sidecar.events import Event, Record
+    from sidecar.events import Record
 
 PUSH_NOT_SUPPORTED: Final = -32003
 UNSUPPORTED_OPERATION: Final = -32004
@@ -47,7 +47,7 @@ MOST_LISTED: Final = 100
 LISTED: Final = 50
 """Tasks of one page, at most and where a caller does not say (A2A 1.0 section 3.1.4)."""
 
-_OURS: Final = re.compile(r"inference turn (\d+)|resumed|session ended")
+_OURS: Final = re.compile(r"inference turn \d+|resumed|session ended")
 """Texts of statuses that the sidecar writes itself, for murmur's streams: no worker said them."""
 
 
@@ -125,21 +125,6 @@ def response_id(task_id: str) -> str:
     return f"art_{task_id}_response"
 
 
-def artifact_id(event: Event) -> str:
-    """Return the id of the artifact that an event of that kind is about: the worker's, else one by its name.
-
-    One with neither is an artifact of its own, by the number of its event.
-    """
-    given: str | None = event.data["artifact_id"]
-    return given or f"art_{event.task_id}_{event.data['name'] or event.seq}"
-
-
 def told(status: str | None) -> str | None:
     """Return the text of a status if a worker, or whoever ended the task, has something to tell with it."""
     return None if not status or _OURS.fullmatch(status) else status
-
-
-def begins_another_turn(event: Event) -> bool:
-    """Whether a status says no more than that a later turn of its task begins."""
-    found = _OURS.fullmatch(event.data["message"] or "")
-    return found is not None and found[1] is not None and int(found[1]) > 1

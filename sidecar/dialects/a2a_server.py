@@ -7,13 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sidecar.dialects import a2a_reading as reading
-from sidecar.dialects.a2a import (
-    RESPONSE,
-    artifact_id,
-    begins_another_turn,
-    response_id,
-    told,
-)
+from sidecar.dialects.a2a import RESPONSE, response_id, told
 from sidecar.events import TERMINAL, EventKind, TaskState
 
 if TYPE_CHECKING:
@@ -31,8 +25,7 @@ class Dialect(ABC):
     """One version of A2A. It holds nothing: one object serves everybody.
 
     Readers raise RpcError. What the others return is the `result` of an answer or, in a list, of the frames that a
-    stream shows. A record has the text of the reply, as far as it came, among its artifacts, under `a2a.response_id`,
-    and a worker's artifacts under `a2a.artifact_id`: as the streams show them.
+    stream shows. A record has the text of the reply, as far as it came, among its artifacts, under `a2a.response_id`.
     """
 
     version: ClassVar[str]
@@ -92,12 +85,13 @@ class Dialect(ABC):
         """
         match event.kind:
             case EventKind.STATUS:
-                return [] if begins_another_turn(event) else [self._status_update(event)]
+                # a later turn changes nothing that a client of A2A knows of
+                return [] if event.data.get("turn", 0) > 1 else [self._status_update(event)]
             case EventKind.TEXT:
                 return self._text_update(event, begun=begun)
             case EventKind.ARTIFACT:
                 data = event.data
-                made = self._artifact(artifact_id(event), data["name"], data["parts"])
+                made = self._artifact(data["artifact_id"], data["name"], data["parts"])
                 return [self._artifact_update(event, made, append=data["append"], last=data["last"])]
         return []
 
