@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sidecar.cards.reference import card_document
+from sidecar.cards.served import Cards
 from sidecar.cards.views import views
 from sidecar.doors.murmur import MurmurDoor
 from sidecar.model import TaskAcceptance
@@ -79,7 +79,7 @@ class Fronts:
             count=counters.request,
         )
         self._open[capsule.session_id] = self._by_capsule[capsule.id] = Front(capsule, engine, door)
-        return Served(capsule, card_document(capsule), door, counters, partial(_generation, engine))
+        return Served(capsule, Cards(capsule), door, counters, partial(_generation, engine))
 
     async def close(self, session_id: str) -> None:
         """Let go of a session that is served no longer; its tasks stay in the log."""

@@ -7,25 +7,31 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from aiohttp import hdrs
 
+from sidecar.cards.served import View
 from sidecar.errors import RefusedError, refusal
-from sidecar.web.pouring import pour
 from sidecar.web.answers import Streamed, json_wire, wire
 from sidecar.web.body import read_json_body
+from sidecar.web.pouring import pour
 from sidecar.web.stream import EventStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from aiohttp import web
 
-    from sidecar.cards.document import CardDocument
+    from sidecar.cards.served import Cards
     from sidecar.model import Answer, Capsule
     from sidecar.ops.metrics import Counters
     from sidecar.web.answers import Wire
     from sidecar.web.server import Policy
     from sidecar.web.stream import Frames
 
-CARD: Final = "/.well-known/agent-card.json"
+CARDS: Final[Mapping[str, View]] = {
+    "/.well-known/agent-card.json": View.REFERENCE,
+    "/.well-known/agent.json": View.A2A_03,
+    "/a2a/.well-known/agent-card.json": View.A2A_10,
+    "/a2a/v0.3/.well-known/agent-card.json": View.A2A_03,
+}
 DOOR: Final = "/"
 RESOURCES: Final = "/resources/"
 PEER: Final = "/resources/peer"
@@ -68,7 +74,7 @@ class Served:
     """
 
     capsule: Capsule
-    card: CardDocument
+    cards: Cards
     door: Door
     counters: Counters
     generation: Callable[[], int]
@@ -115,10 +121,11 @@ class Endpoint:
         """Answer one request that the guard let through; raises RefusedError for a refusal."""
         path = request.raw_path.partition("?")[0]
         served = self._served
-        if path == CARD:
-            return _card(request, served)
         if path == DOOR:
             return await self._door(request, served)
+        view = CARDS.get(path)
+        if view is not None:
+            return answer_card(request, served, view)
         if path.startswith(RESOURCES):
             return await self._plane(request, served, path)
         served.counters.request("other", "not_found")
@@ -161,15 +168,17 @@ class Endpoint:
         return await pour(request, answer) if isinstance(answer, Streamed) else wire(answer)
 
 
-def _card(request: web.BaseRequest, served: Served) -> Wire:
+def answer_card(request: web.BaseRequest, served: Served, view: View) -> Wire:
+    """Answer a request for a card; raises RefusedError for any other method than reading."""
     if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
         served.counters.request("card", _READ_ONLY.code)
         raise RefusedError(_READ_ONLY)
+    card = served.cards.of(view)
     if hdrs.IF_NONE_MATCH not in request.headers and hdrs.IF_MODIFIED_SINCE not in request.headers:
         served.counters.request("card", "ok")
-        return served.card.whole
+        return card.whole
     header = _header(request)
-    answer = served.card.answer(header("if-none-match"), header("if-modified-since"))
+    answer = card.answer(header("if-none-match"), header("if-modified-since"))
     served.counters.request("card", _OUTCOMES[answer.status])
     return answer
 

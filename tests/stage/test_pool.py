@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.cards.reference import card_document
+from sidecar.cards.served import Cards
 from sidecar.listeners.pool import Pool
 from sidecar.model import Capsule, Lifecycle, Manifest, TaskAcceptance
 from sidecar.ops.metrics import Counters
@@ -404,7 +404,7 @@ class Hanging:
 
     async def open(self, capsule: Capsule) -> Served:
         """Return what the port shows."""
-        return Served(capsule, card_document(capsule), self, Counters(), lambda: 0)
+        return Served(capsule, Cards(capsule), self, Counters(), lambda: 0)
 
     async def close(self, session_id: str) -> None:
         """Do nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from sidecar.cards.reference import card_document
+from sidecar.cards.served import Cards
 from sidecar.errors import RefusedError, refusal
 from sidecar.ops.metrics import Counters
 from sidecar.serve.endpoint import Endpoint, Served
@@ -31,7 +31,7 @@ class Shut:
 @asynccontextmanager
 async def served_on_a_port(capsule: Capsule, planes: Planes, *, idle: float = 20.0) -> AsyncIterator[int]:
     """Serve a capsule on a free port, and yield that."""
-    served = Served(capsule, card_document(capsule), Shut(), Counters(), lambda: 0)
+    served = Served(capsule, Cards(capsule), Shut(), Counters(), lambda: 0)
     policy = Policy(Guards(Rules("listen")), HttpLimits(idle=idle))
     endpoint = Endpoint(served, planes=planes, policy=policy)
     server = HttpServer(endpoint.handle, name="a", policy=policy)
