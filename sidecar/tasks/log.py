@@ -37,6 +37,8 @@ _NEWEST_TASKS: Final = (
     "SELECT id, context_id, owner, state, created_at, status, NULL, ended_at, waiting_since, turn, attempt, began, note"
     " FROM tasks WHERE seq IN (SELECT seq FROM tasks WHERE session_id = ? ORDER BY seq DESC LIMIT ?) ORDER BY seq DESC"
 )
+_NOTED_TASKS: Final = _READ_TASKS + " AND ended_at IS NOT NULL AND note IS NOT NULL ORDER BY ended_at, seq"
+_FORGET_NOTE: Final = "UPDATE tasks SET note = NULL WHERE id = ? AND ended_at IS NOT NULL"
 _KEEP_SESSION: Final = (
     "INSERT INTO sessions (id, generation) VALUES (?, ?)"
     " ON CONFLICT (id) DO UPDATE SET generation = excluded.generation"
@@ -118,6 +120,14 @@ class Log:
     async def newest(self, session_id: str, most: int) -> tuple[Task, ...]:
         """Return the committed tasks of the session, the newest first, without output. Raises StoreError."""
         return await self.store.read(partial(_newest, session_id, most))
+
+    async def noted(self, session_id: str) -> tuple[Task, ...]:
+        """Return the ended tasks of the session that still have a note, the oldest end first. Raises StoreError."""
+        return await self.store.read(partial(_noted, session_id))
+
+    async def forget_note(self, task_id: str) -> None:
+        """Let go of the note of an ended task. Raises StoreError."""
+        await self.store.write(partial(_forget_note, task_id))
 
     async def inputs(self, task_id: str) -> tuple[tuple[int, Input], ...]:
         """Return every message of a task, in order, with its number (0 for the first). Raises StoreError."""
@@ -236,6 +246,14 @@ def _find(session_id: str, task_id: str, connection: sqlite3.Connection) -> Task
 def _newest(session_id: str, most: int, connection: sqlite3.Connection) -> tuple[Task, ...]:
     rows = connection.execute(_NEWEST_TASKS, (session_id, most))
     return tuple(_task(row) for row in rows)
+
+
+def _noted(session_id: str, connection: sqlite3.Connection) -> tuple[Task, ...]:
+    return tuple(_task(row) for row in connection.execute(_NOTED_TASKS, (session_id,)))
+
+
+def _forget_note(task_id: str, connection: sqlite3.Connection) -> None:
+    connection.execute(_FORGET_NOTE, (task_id,))
 
 
 def _inputs(task_id: str, connection: sqlite3.Connection) -> tuple[tuple[int, Input], ...]:

@@ -172,8 +172,10 @@ class _Draft:
         began = self.working(TURN.format(turn))
         self.update(replace(self.task, turn=turn, attempt=attempt, began=began))
 
-    def end(self, ending: TaskState, message: str, response: str | None = None) -> None:
-        """End the task."""
+    def end(
+        self, ending: TaskState, message: str, response: str | None = None, *, by_worker: bool = False
+    ) -> None:
+        """End the task. Its note stays where its worker did not end it, and may have to hear of that."""
         self._generation += self.task.state is not TaskState.SUBMITTED
         data: dict[str, Any] = {"state": ending, "message": message}
         if ending is TaskState.COMPLETED:
@@ -187,7 +189,7 @@ class _Draft:
                 output=response,
                 ended_at=self._at,
                 waiting_since=None,
-                note=None,
+                note=None if by_worker else self.task.note,
             )
         )
 
@@ -240,9 +242,9 @@ class _Report(_Draft):
             case said.Completed(response):
                 self._complete(None if response is None else said.clean(response))
             case said.Failed(message):
-                self.end(TaskState.FAILED, said.clean(message))
+                self.end(TaskState.FAILED, said.clean(message), by_worker=True)
             case said.Rejected(message):
-                self.end(TaskState.REJECTED, said.clean(message))
+                self.end(TaskState.REJECTED, said.clean(message), by_worker=True)
 
     def _text(self, text: str) -> None:
         if not text:
@@ -280,7 +282,7 @@ class _Report(_Draft):
             self._overflow()
             return
         self.event(EventKind.TEXT, {"text": "" if self._size else response, "final": True})
-        self.end(TaskState.COMPLETED, ENDED, response)
+        self.end(TaskState.COMPLETED, ENDED, response, by_worker=True)
 
     def _overflow(self) -> None:
         self.end(TaskState.FAILED, TOO_MUCH.format(self._limit))

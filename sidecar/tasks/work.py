@@ -101,8 +101,8 @@ class WorkSide(TaskSpace):
         """Take in what a worker said of its task, as one change, and return the task as it is then.
 
         What follows a final line, or comes for a task that is over, is ignored; so is what is said of a task that
-        has not started. `note` is kept with the task until it ends: for the backend to find after a restart
-        (`Task.note`). A task that is kept no longer comes back `canceled`. Raises StoreError: nothing of it was
+        has not started. `note` is kept with the task until its worker ends it: for the backend to find after a
+        restart (`Task.note`). A task that is kept no longer comes back `canceled`. Raises StoreError: nothing of it was
         taken, and it may be said again; NotSaidError for what no JSON can hold.
         """
         await self.load()
@@ -136,6 +136,22 @@ class WorkSide(TaskSpace):
             self._hands.drop(task_id)
         else:
             self._hands.give_back(task_id, attempt=True)
+
+    async def unheard(self) -> tuple[Claim, ...]:
+        """Return the tasks that others ended and that still have a note: whoever worked on them may not know yet.
+
+        Raises StoreError.
+        """
+        return tuple(
+            [
+                Claim(task, await self._inputs(task.id), task.attempt)
+                for task in await self._log.noted(self.session_id)
+            ]
+        )
+
+    async def forget_note(self, task_id: str) -> None:
+        """Let go of the note of an ended task: there is nobody any more who must hear of the end. Raises StoreError."""
+        await self._log.forget_note(task_id)
 
     def leave(self, task_id: str, what: str | None) -> None:
         """Say what still runs of an ended task, for people; None when it is gone."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sidecar.model import TaskAcceptance
+from sidecar.tasks.model import Rules
 from tests.support.forwarding import QUICK, forwarded, forwarding
 from tests.support.scripted_door import Call, ScriptedDoor, Work, echo, scripted_door, send
 from tests.support.waiting import until
@@ -440,6 +441,42 @@ async def test_a_cancel_while_the_door_is_away_is_tried_and_then_residue(tmp_pat
         await here.engine.cancel(task_id)
         (residue,) = await until(lambda: here.engine.residue(task_id))
         assert "may still run there" in residue
+
+
+@pytest.mark.parametrize("asked", [False, True])
+async def test_a_cancel_that_was_not_delivered_is_delivered_after_a_restart(
+    tmp_path: Path, *, asked: bool
+) -> None:
+    """Also where the task ended because its input did not come; once that is done it is not done again."""
+
+    async def script(work: Work) -> None:
+        work.turn()
+        await (work.ask("Which?") if asked else asyncio.sleep(3600))
+
+    async with scripted_door(script) as door:
+        served = forwarded(door.url)
+        async with forwarding(tmp_path, served) as here:
+            task_id = await here.send()
+            await (
+                here.reaches(task_id, "input-required") if asked else until(lambda: noted(here.task(task_id)))
+            )
+            await door.stop()
+            if asked:
+                here.engine.reconfigure(replace(Rules.of(served, max_live=100), input_timeout=0.05))
+                await here.over(task_id)
+            else:
+                await here.engine.cancel(task_id)
+        ended = "failed" if asked else "canceled"
+        assert [work.state for work in door.tasks.values()] == ["input-required" if asked else "working"]
+        await door.start()
+        async with forwarding(tmp_path, served) as here:
+            await until(lambda: [work.state for work in door.tasks.values()] == ["canceled"])
+            assert (await here.task(task_id)).state == ended
+            await until(lambda: here.backend.busy == 0)
+            assert (await here.task(task_id)).note is None
+        async with forwarding(tmp_path, served) as here:
+            assert await here.engine.unheard() == ()
+        assert len(door.asked("tasks/cancel")) == 1
 
 
 async def test_a_cancel_before_the_door_has_begun_follows_the_task(tmp_path: Path) -> None:

@@ -29,7 +29,10 @@ from sidecar.tasks.said import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sidecar.events import Event
+    from sidecar.tasks.model import Change
     from sidecar.tasks.said import Said
 
 EMPTY = Input("", "{}")
@@ -322,6 +325,20 @@ def test_a_note_stays_until_another_comes_or_the_task_ends() -> None:
     assert life.task.note == "pid 2"
     life.say(Completed())
     assert life.task.note is None
+
+
+def test_a_note_outlives_an_end_that_the_worker_did_not_make() -> None:
+    """Canceled, out of time or too long: whoever works on it elsewhere may have to hear of that, after a restart too."""
+    ends: tuple[Callable[[Life], Change], ...] = (
+        lambda life: machine.cancel(life.state, (life.task,), 5.0),
+        lambda life: machine.end(life.state, (life.task,), TaskState.FAILED, machine.INPUT_TIMEOUT, 5.0),
+        lambda life: machine.report(life.state, life.task, (Text("x" * 11),), 5.0, rules=life.rules),
+    )
+    for end in ends:
+        life = Life(Rules(TaskAcceptance.QUEUE, output=10))
+        life.say(note="there 1")
+        life.take(end(life))
+        assert (life.task.state.terminal, life.task.note) == (True, "there 1")
 
 
 def test_the_oldest_queued_task_starts_while_a_slot_is_free() -> None:

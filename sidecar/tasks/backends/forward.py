@@ -109,6 +109,8 @@ class Forward:
             if await engine.ready():
                 for task in engine.interrupted():
                     await self._take_up(group, engine, task.id, task.note)
+                for left in await _unheard(engine):
+                    self._carry(group, engine, left)
             while await engine.claimable():
                 if (claim := await engine.claim()) is not None:
                     self._carry(group, engine, claim)
@@ -168,3 +170,13 @@ class Forward:
                     await self._look.wait()
             except TimeoutError:
                 continue
+
+
+async def _unheard(engine: Engine) -> tuple[Claim, ...]:
+    """Return the tasks whose cancel may not have been delivered before the sidecar ended."""
+    while not engine.closed:
+        try:
+            return await engine.unheard()
+        except StoreError:
+            await asyncio.sleep(RETRY)
+    return ()

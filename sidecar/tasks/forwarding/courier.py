@@ -20,6 +20,7 @@ from sidecar.tasks.forwarding.wake import Wake
 from sidecar.tasks.forwarding.way import Errand
 
 if TYPE_CHECKING:
+    from sidecar.events import Task
     from sidecar.tasks.engine import Engine
     from sidecar.tasks.forwarding.caller import Patience
     from sidecar.tasks.forwarding.company import Company
@@ -58,6 +59,7 @@ class Courier:
         self._murmur = MurmurWay(self._errand, company)
         self._a2a = A2aWay(self._errand)
         self._over = False
+        self._noted = False
         self._away_since: float | None = None
         self._pause = 0.0
         self._told_away = False
@@ -78,6 +80,9 @@ class Courier:
                 await self._end(said.Failed(FAULT))
             finally:
                 listener.cancel()
+        if self._over and self._noted:
+            with suppress(StoreError):  # it is cleared after the next start
+                await self._engine.forget_note(self._task_id)
 
     async def _listen(self) -> None:
         """Ring whenever there is something to hear."""
@@ -164,9 +169,14 @@ class Courier:
                 task = await self._engine.report(self._task_id, batch.said, note=track.note())
             except said.NotSaidError as error:
                 raise WrongError(f"{self._where.named} says what cannot be kept: {error}") from None
+            self._take_note(task)
             self._errand.waiting = task.state is TaskState.INPUT_REQUIRED
         self._track = track
         self._over = batch.over
+
+    def _take_note(self, task: Task) -> None:
+        """Note whether the task was ended by others: then its note stays until the other side has heard of it."""
+        self._noted = task.state.terminal and task.note is not None
 
     # when things go wrong
 
@@ -197,7 +207,7 @@ class Courier:
         self._over = True
         while not self._engine.closed:
             try:
-                await self._engine.report(self._task_id, (last,))
+                self._take_note(await self._engine.report(self._task_id, (last,)))
             except StoreError:
                 await asyncio.sleep(RETRY)
             else:
@@ -223,4 +233,4 @@ class Courier:
                 residue = f"{error}; the task may still run there"
             break
         self._engine.leave(self._task_id, residue)
-        self._over = True
+        self._over = self._noted = True
