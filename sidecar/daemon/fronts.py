@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sidecar.cards.served import Cards
 from sidecar.cards.views import views
 from sidecar.doors.murmur import MurmurDoor
-from sidecar.model import TaskAcceptance
+from sidecar.model import TaskAcceptance, Work
 from sidecar.serve.endpoint import Served
 from sidecar.tasks.model import Rules
 
@@ -106,10 +106,10 @@ class Fronts:
         front = self._open.get(session_id)
         return front.engine.counts() if front is not None else {}
 
-    def workers(self, session_id: str) -> int:
-        """Return how many workers are attached to a session."""
+    def work(self, session_id: str) -> Work:
+        """Return how the tasks of a session are worked on."""
         backend = self._backends.of(session_id)
-        return backend.workers if backend is not None else 0
+        return Work(backend.workers, backend.trouble) if backend is not None else Work()
 
 
 def _generation(engine: Engine) -> int:

@@ -74,7 +74,7 @@ class Stages:
             config,
             guarded=(str(state.directory), *((config.source,) if config.source else ())),
             tasks=self._fronts.counts,
-            workers=self._fronts.workers,
+            work=self._fronts.work,
             on_manifest=lambda refused: self.metrics.manifest(refused=refused),
         )
         self.source: Source[Loaded] = Source(

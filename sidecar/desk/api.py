@@ -64,7 +64,7 @@ def capsule_document(row: CapsuleStatus) -> dict[str, Any]:
         "workers": row.workers,
         "tasks": dict(row.tasks),
         "warnings": [text(warning) for warning in row.warnings],
-        "last_error": last_error(row.last_error),
+        "last_error": last_error(row.last_error or row.trouble),
     }
 
 

@@ -43,6 +43,7 @@ from sidecar.model.status import (
     LastError,
     RegistryView,
     RootStatus,
+    Work,
 )
 
 __all__ = [
@@ -80,6 +81,7 @@ __all__ = [
     "Settings",
     "TaskAcceptance",
     "Wanted",
+    "Work",
     "served_methods",
     "served_planes",
 ]

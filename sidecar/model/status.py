@@ -29,8 +29,19 @@ class LastError:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """How the tasks of a session are worked on: by how many `workers`, and the `trouble` that keeps them from it."""
+
+    workers: int = 0
+    trouble: LastError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class CapsuleStatus:
-    """One row of the registry as the desk shows it (design, `GET /api/capsules`)."""
+    """One row of the registry as the desk shows it (design, `GET /api/capsules`).
+
+    `last_error` is that of its files and its listener; `trouble` says why its tasks cannot be worked on now.
+    """
 
     id: str
     path: str
@@ -48,6 +59,7 @@ class CapsuleStatus:
     tasks: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     last_error: LastError | None = None
+    trouble: LastError | None = None
 
 
 @dataclass(frozen=True, slots=True)

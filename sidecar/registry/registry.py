@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from sidecar.errors import StoreError
-from sidecar.model import ConfigStatus, LastError, RootStatus
+from sidecar.model import ConfigStatus, LastError, RootStatus, Work
 from sidecar.ops.uuid7 import Uuid7
 from sidecar.registry.candidates import judge, propose, settle, wish_for
 from sidecar.registry.places import Places, printable
@@ -68,7 +68,7 @@ class Registry:
     `unbound` and `save_ports`; all on one event loop. `view` is what others may look at. Close it by `aclose`.
 
     `guarded` are paths that no export may reach. `tasks` returns the numbers of tasks by state for a session id,
-    `workers` how many workers it has.
+    `work` how they are worked on.
     `on_manifest(refused)` is called for each manifest that changed and was read.
     Raises StoreError when the memory of earlier runs cannot be read.
     """
@@ -80,7 +80,7 @@ class Registry:
         *,
         guarded: Sequence[str] = (),
         tasks: Callable[[str], Mapping[str, int]] = lambda _: {},
-        workers: Callable[[str], int] = lambda _: 0,
+        work: Callable[[str], Work] = lambda _: Work(),
         on_manifest: Callable[[bool], object] = lambda _: None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
@@ -101,7 +101,7 @@ class Registry:
         self._started = False
         self._saver = PortSaver(store, clock)
         self._store_error: str | None = None
-        self.view = View(self._places, tasks, workers)
+        self.view = View(self._places, tasks, work)
         self._show(config)
 
     async def aclose(self) -> None:

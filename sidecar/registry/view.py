@@ -11,21 +11,22 @@ from sidecar.registry.places import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from sidecar.model import Work
     from sidecar.registry.places import Places
 
 
 class View:
     """Committed state, never a way to change it: the `RegistryView` of the model. Used on the event loop only.
 
-    `tasks` returns the number of tasks by state for a session id, `workers` how many workers it has.
+    `tasks` returns the number of tasks by state for a session id, `work` how they are worked on.
     """
 
     def __init__(
-        self, places: Places, tasks: Callable[[str], Mapping[str, int]], workers: Callable[[str], int]
+        self, places: Places, tasks: Callable[[str], Mapping[str, int]], work: Callable[[str], Work]
     ) -> None:
         self._places = places
         self._tasks = tasks
-        self._workers = workers
+        self._work = work
         self._roots: tuple[RootStatus, ...] = ()
         self._config = ConfigStatus(None, 0.0)
         self._untried: set[str] | None = None
@@ -37,9 +38,9 @@ class View:
         for place in self._places.in_order_of_ids():
             row = place.row
             if row.session_id is not None:
-                tasks, workers = self._tasks(row.session_id), self._workers(row.session_id)
-                if tasks or workers:
-                    row = replace(row, tasks=tasks, workers=workers)
+                tasks, work = self._tasks(row.session_id), self._work(row.session_id)
+                if tasks or work.workers or work.trouble:
+                    row = replace(row, tasks=tasks, workers=work.workers, trouble=work.trouble)
             rows.append(row)
         return rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from sidecar.model import Capsule
+    from sidecar.model import Capsule, LastError
     from sidecar.tasks.engine import Engine
 
 
@@ -21,6 +21,10 @@ class Backend(Protocol):
     @property
     def workers(self) -> int:
         """How many workers are attached, for people to see."""
+
+    @property
+    def trouble(self) -> LastError | None:
+        """Why nothing can be worked on now, and since when; None where it can, or where only a try would tell."""
 
     def start(self, engine: Engine, capsule: Capsule) -> None:
         """Begin to serve an engine; what it finds `interrupted` there is its to decide."""

@@ -176,7 +176,8 @@ async def test_a_door_that_stays_away_fails_the_task(tmp_path: Path) -> None:
             f"{url} cannot be reached: connection refused; tried for 0.6 s",
         )
         assert here.backend.workers == 0
-        assert here.backend.trouble == f"{url} cannot be reached: connection refused"
+        assert here.backend.trouble is not None
+        assert here.backend.trouble.message == f"{url} cannot be reached: connection refused"
 
 
 async def test_a_silent_stream_is_left_and_taken_up_again(tmp_path: Path) -> None:

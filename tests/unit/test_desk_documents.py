@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -71,6 +72,21 @@ def test_the_registry_document_has_the_keys_of_its_contract_in_their_order() -> 
     }
     assert document["roots"][0] == {"path": "/c", "last_error": None}
     assert document["roots"][1]["last_error"] == {"at": 7.0, "message": "gone"}
+
+
+def test_a_backend_that_cannot_work_shows_as_the_last_error_unless_a_file_is_wrong_too() -> None:
+    """It is no older manifest, so `/readyz` does not count it as one."""
+    away = CapsuleStatus(
+        "far", "/c/far", CapsuleState.SERVING, trouble=LastError(5.0, "http://x cannot be reached")
+    )
+    document = api.capsule_document(away)
+    assert document["last_error"] == {"at": 5.0, "message": "http://x cannot be reached"}
+    both = api.capsule_document(replace(away, last_error=LastError(6.0, "line 3: no")))
+    assert both["last_error"] == {"at": 6.0, "message": "line 3: no"}
+    ready = api.ready_document(
+        ready=True, detail={}, capsules=[away], config=ConfigStatus(None, 1.0), roots=[]
+    )
+    assert ready["last_good"] == []
 
 
 @given(st.text(alphabet=st.characters(codec=None)))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from sidecar.events import Task
-    from sidecar.model import Capsule, CommandSettings
+    from sidecar.model import Capsule, CommandSettings, LastError
     from sidecar.tasks.backends.process import Process
     from sidecar.tasks.backends.processes import Processes
     from sidecar.tasks.engine import Engine
@@ -52,6 +52,7 @@ class CommandBackend:
     """
 
     name = "command"
+    trouble: LastError | None = None
 
     def __init__(self, processes: Processes, *, environ: Mapping[str, str]) -> None:
         self._processes = processes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from sidecar.errors import StoreError
-from sidecar.model import ForwardSettings
+from sidecar.model import ForwardSettings, LastError
 from sidecar.tasks.backends.live import Records
 from sidecar.tasks.forwarding.caller import Patience
 from sidecar.tasks.forwarding.company import Company
@@ -43,8 +44,7 @@ class _Place:
 class Forward:
     """Hands the tasks of one capsule on to the door that `forward` names; one event loop.
 
-    `home` is the home directory whose live capsules may be discovered. `trouble` says why the door cannot be used
-    now, None while it can or nobody has looked.
+    `home` is the home directory whose live capsules may be discovered.
     """
 
     name = "forward"
@@ -61,7 +61,7 @@ class Forward:
         self._couriers: dict[Courier, asyncio.Task[None]] = {}
         self._look = asyncio.Event()
         self._door: Door | None = None
-        self.trouble: str | None = None
+        self.trouble: LastError | None = None
         self.planes = PassedPlanes(self._whereabouts)
 
     @property
@@ -153,18 +153,19 @@ class Forward:
         """Look after the door for ever, so that people see whether it is there."""
         while True:
             self._look.clear()
-            before, told = self._door, self.trouble
+            before, told = self._door, self.trouble is not None
             try:
                 self._door = await self._placed().where.look()
                 self.trouble = None
             except TroubleError as error:
-                self._door, self.trouble = None, str(error)
+                since = time.time() if self.trouble is None else self.trouble.at
+                self._door, self.trouble = None, LastError(since, str(error))
             if self._door is not None and before is None:
                 log.info(
                     "door_found", capsule=self._capsule_id, door=self._door.where, speaks=self._door.kind
                 )
-            elif self.trouble is not None and told is None:
-                log.warning("door_away", capsule=self._capsule_id, reason=self.trouble)
+            elif self.trouble is not None and not told:
+                log.warning("door_away", capsule=self._capsule_id, reason=self.trouble.message)
             try:
                 async with asyncio.timeout(self._patience.probe):
                     await self._look.wait()

@@ -19,7 +19,7 @@ from sidecar.tasks.said import NotSaidError
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
 
-    from sidecar.model import Capsule
+    from sidecar.model import Capsule, LastError
     from sidecar.tasks.backends.lines import Line
     from sidecar.tasks.engine import Engine
 
@@ -44,6 +44,7 @@ class Inbox:
     """
 
     name = "inbox"
+    trouble: LastError | None = None
 
     def __init__(self) -> None:
         self._engine: Engine
