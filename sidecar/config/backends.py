@@ -65,14 +65,17 @@ class CapsuleConfig(Block):
     port: v.Port | None = key(
         None, "The port to listen on; null: the remembered one, or one of listen.ports."
     )
+    a2a_port: v.Port | None = key(
+        None, "A second port that serves A2A at its root, for clients that look nowhere else; null: none."
+    )
     card: Literal["full", "reference"] | None = key(None, "What the card carries; null: as `card` says.")
     workspace: v.Workspace | None = key(None, "The workspace; null: as the root says.")
     concurrency: v.Count | None = key(None, "Tasks that run at once; null: as tasks.concurrency says.")
     backend: Literal["inbox", "command", "forward"] | None = key(
         None, "Who does the work; null: as `backend` says."
     )
-    command: OwnCommand = key(OwnCommand(), "What differs from the general `command`.", written={})
-    forward: Forward = key(Forward(), "Where the work is done under `backend: forward`.", written={})
+    command: OwnCommand = key(OwnCommand.unset(), "What differs from the general `command`.", written={})
+    forward: Forward = key(Forward.unset(), "Where the work is done under `backend: forward`.", written={})
     containment: Containment | None = key(None, "How strictly links are treated; null: as the manifest says.")
     cross_mounts: v.Flag = key(
         default=False, description="Whether planes may cross mount points below an export root."

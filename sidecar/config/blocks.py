@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -37,7 +37,14 @@ class Block(BaseModel):
         validate_by_name=True,
         validate_by_alias=True,
         hide_input_in_errors=True,
+        defer_build=True,
     )
+    """Most blocks are only read as parts of the whole: what reads one alone is built when somebody does so."""
+
+    @classmethod
+    def unset(cls, **given: Any) -> Self:
+        """Return a block of defaults but for what is given, which must be good: nothing of it is checked."""
+        return cls.model_construct(**given)
 
     @model_validator(mode="before")
     @classmethod
@@ -65,6 +72,11 @@ class Listen(Block):
         quantities.PortRange(24000, 31999), "Ports to choose from, both ends included.", written="24000-31999"
     )
     advertise: v.AdvertisedHost = key("localhost", "The host that cards name.")
+    public_url: v.PublicUrl | None = key(
+        None,
+        "The base of the URLs on A2A cards where a proxy stands in front; {id} and {port} may be used; "
+        "null: http://<advertise>:<port>.",
+    )
     internal_port: v.Flag = key(
         default=False,
         description="Take the manifest's network.internal_port, the capsule's own runtime permitting.",
@@ -74,6 +86,11 @@ class Listen(Block):
     )
     allowed_origins: tuple[v.Origin, ...] = key(
         (), "Further values of the Origin header that are let in.", written=[]
+    )
+    trusted_proxies: v.Networks = key(
+        (),
+        "Addresses and networks of proxies whose forwarded headers are believed; from others they are ignored.",
+        written=[],
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from sidecar.config.hosts import WILDCARDS, address_of, is_loopback
+from sidecar.config.hosts import IN_PUBLIC_URL, WILDCARDS, address_of, is_loopback
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,6 +16,7 @@ CONTRADICTION = "E-CFG-005"
 EPHEMERAL = "W-CFG-006"
 CROWDED = "W-CFG-007"
 REACHABLE = "W-CFG-008"
+ONE_PLACE = "W-CFG-017"
 
 
 class Finding(NamedTuple):
@@ -34,6 +35,7 @@ def findings(keys: Keys, ephemeral: PortRange | None) -> Iterator[Finding]:
     yield from _roots(keys)
     yield from _hosts(keys)
     yield from _ports(keys)
+    yield from _public_url(keys)
     if ephemeral is not None:
         yield from _ephemeral(keys, ephemeral)
     yield from _reachable(keys)
@@ -59,12 +61,10 @@ def _ports(keys: Keys) -> Iterator[Finding]:
     desk, listen = keys.desk, keys.listen
     same_host = any(_overlap(desk.host, host) for host in listen.hosts)
     taken = {desk.port: "desk.port"} if desk.port and same_host else {}
-    for capsule_id, own in keys.capsules.items():
-        if own.port is None or own.disabled:
-            continue
-        other = taken.setdefault(own.port, f"capsules.{capsule_id}.port")
-        if other != f"capsules.{capsule_id}.port":
-            yield Finding(("capsules", capsule_id, "port"), CONTRADICTION, f"{own.port} is {other} already")
+    for path, port in _configured(keys):
+        other = taken.setdefault(port, ".".join(path))
+        if other != ".".join(path):
+            yield Finding(path, CONTRADICTION, f"{port} is {other} already")
     if same_host and desk.port in listen.ports:
         message = (
             f"{desk.port} lies within listen.ports ({listen.ports}): a capsule may find it taken, or take it"
@@ -72,14 +72,30 @@ def _ports(keys: Keys) -> Iterator[Finding]:
         yield Finding(("desk", "port"), CROWDED, message)
 
 
+def _configured(keys: Keys) -> Iterator[tuple[tuple[str, str, str], int]]:
+    """Yield the ports that single capsules are given, with their keys."""
+    for capsule_id, own in keys.capsules.items():
+        for name, port in (("port", own.port), ("a2a_port", own.a2a_port)):
+            if port is not None and not own.disabled:
+                yield ("capsules", capsule_id, name), port
+
+
+def _public_url(keys: Keys) -> Iterator[Finding]:
+    url = keys.listen.public_url
+    if url is not None and not any(placeholder in url for placeholder in IN_PUBLIC_URL):
+        message = (
+            f"{url}: the cards of all capsules name this one place; put {{id}} or {{port}} in it, "
+            "unless there is one capsule only"
+        )
+        yield Finding(("listen", "public_url"), ONE_PLACE, message)
+
+
 def _ephemeral(keys: Keys, ephemeral: PortRange) -> Iterator[Finding]:
     why = f"the kernel gives ports {ephemeral} to outgoing connections (net.ipv4.ip_local_port_range)"
     if keys.listen.ports.overlaps(ephemeral):
         message = f"{keys.listen.ports}: {why}, which may take a capsule's port while it is not bound"
         yield Finding(("listen", "ports"), EPHEMERAL, message)
-    configured: list[tuple[tuple[str | int, ...], int]] = [(("desk", "port"), keys.desk.port)]
-    configured += [(("capsules", name, "port"), own.port or 0) for name, own in keys.capsules.items()]
-    for path, port in configured:
+    for path, port in ((("desk", "port"), keys.desk.port), *_configured(keys)):
         if port in ephemeral:
             yield Finding(path, EPHEMERAL, f"{port}: {why}, which may take it while it is not bound")
 
@@ -93,7 +109,7 @@ def _reachable(keys: Keys) -> Iterator[Finding]:
                     "give them keys (sidecar keys create), or set auth.providers"
                 )
                 yield Finding(("listen", "host", index), REACHABLE, message)
-        if not is_loopback(keys.desk.host):
+        if keys.desk.auth != "none" and not is_loopback(keys.desk.host):
             message = (
                 f"whoever reaches {keys.desk.host} may use capsules that have no credentials through the desk"
             )

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from sidecar.config.backends import CapsuleConfig, Command
     from sidecar.config.schema import Keys
 
-NOTHING_OWN: Final = OwnCommand()
-NOWHERE: Final = Forward()
+NOTHING_OWN: Final = OwnCommand.unset()
+NOWHERE: Final = Forward.unset()
 
 
 def backend_of(general: str, own: CapsuleConfig) -> str:

@@ -20,10 +20,14 @@ _ORIGIN: Final = re.compile(r"(?P<scheme>https?)://(?P<authority>[^/?#@\s]+)(?P<
 _URL: Final = re.compile(
     r"(?P<scheme>https?)://(?P<authority>[^/?#]*)(?P<rest>(?:[/?][!-~]*)?)", re.ASCII | re.IGNORECASE
 )
+_PLACEHOLDER: Final = re.compile(r"\{[^{}]*\}")
 _CREDENTIALS: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#]*@", re.IGNORECASE)
 
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _V4: Final = 0xFFFF_FFFF
+
+IN_PUBLIC_URL: Final = ("{id}", "{port}")
+"""What stands in a public URL for a capsule's id and for the port that a listener has."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -161,3 +165,60 @@ def parse_url(text: str) -> str:
     if not authority.startswith("[") and authority.count(":") > 1:
         raise ValueError(f"{quoted(text)}: an IPv6 address stands in brackets, like http://[::1]:52222")
     return f"{match['scheme'].lower()}://{parse_allowed(authority)}{match['rest']}"
+
+
+def parse_public_url(text: str) -> str:
+    """Return the URL by which clients reach a capsule through a proxy, without a slash at its end.
+
+    `{id}` and `{port}` may stand in it. Raises ValueError with what to write instead.
+    """
+    for found in _PLACEHOLDER.findall(text):
+        if found not in IN_PUBLIC_URL:
+            raise ValueError(f"{quoted(text)}: {found} is unknown; there are {' and '.join(IN_PUBLIC_URL)}")
+    example = text.replace("{id}", "a").replace("{port}", "1")
+    if "?" in text or "\\" in text or set("{}") & set(example):
+        what = (
+            "an unpaired brace" if set("{}") & set(example) else "a query" if "?" in text else "a backslash"
+        )
+        raise ValueError(f"{quoted(text)} holds {what}; write scheme, host and path alone")
+    if not text.lower().startswith(("http://", "https://")):
+        raise ValueError(f"{quoted(text)} is no URL; write it like https://example.org/agents/{{id}}")
+    try:
+        parse_url(example)
+    except ValueError as error:
+        if example == text:
+            raise
+        raise ValueError(f"with an id and a port put in: {error}") from None
+    return text.rstrip("/")
+
+
+def public_host(url: str) -> str | None:
+    """Return the `host` or `host:port` of a public URL as clients name it, None where it differs by capsule."""
+    authority = url.split("/", 3)[2]
+    return None if "{" in authority else parse_allowed(authority)
+
+
+def public_origin(url: str) -> str | None:
+    """Return the origin of the pages below a public URL, None where it differs by capsule."""
+    start = "/".join(url.split("/", 3)[:3])
+    return None if "{" in start else parse_origin(start)
+
+
+def parse_network(text: str) -> str:
+    """Return an address, or a network of them such as `10.0.0.0/8`, in its usual form.
+
+    Raises ValueError with what to write instead.
+    """
+    try:
+        network = ipaddress.ip_network(text.strip("[]") if "/" not in text else text)
+    except ValueError:
+        pass
+    else:
+        return str(network.network_address if network.num_addresses == 1 else network)
+    try:
+        meant = ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        raise ValueError(
+            f"{quoted(text)} is neither an address nor a network; write it like 127.0.0.1 or 10.0.0.0/8"
+        ) from None
+    raise ValueError(f"{quoted(text)} has bits beyond its network; write {meant}")

@@ -115,7 +115,7 @@ def build(
     }
     for index in range(len(keys.roots)):
         places["roots", index, "path"] = sources.problem(("roots", index, "path"), "", "")
-    return Config(**values, source=source, warnings=tuple(_in_order(problems)), places=Places(places))
+    return Config.unset(**values, source=source, warnings=tuple(_in_order(problems)), places=Places(places))
 
 
 def locate(

@@ -17,6 +17,7 @@
 | `E-CFG-013` | a root that is not there, is no directory, or cannot be read (`sidecar check`) |
 | `W-CFG-014` | settings of a capsule that there is not (`sidecar check`) |
 | `W-CFG-016` | a door that is open although the capsule has credentials |
+| `W-CFG-017` | a public URL that is the same for all capsules |
 | `E-CFG-015` | good, but not to be had at a reload: the desk's place is taken, or the state is another one |
 """
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 DEFAULT_ROOT: Final = "./capsules"
 NOWHERE: Final = "."
 """The workspace of a capsule that lies below no root."""
-NO_SETTINGS: Final = CapsuleConfig()
+NO_SETTINGS: Final = CapsuleConfig.unset()
 
 
 def _frozen(capsules: Mapping[str, CapsuleConfig]) -> Mapping[str, CapsuleConfig]:
@@ -47,32 +47,36 @@ class Keys(Block):
     """Everything that the file may say."""
 
     roots: Annotated[tuple[Root, ...], AfterValidator(_filled)] = Field(
-        (Root(path=DEFAULT_ROOT),),
+        (Root.unset(path=DEFAULT_ROOT),),
         description="Where capsules are looked for.",
         json_schema_extra={"default": [{"path": DEFAULT_ROOT}], "minItems": 1},
     )
-    listen: Listen = key(Listen(), "The capsules' own ports.", written={})
-    desk: Desk = key(Desk(), "The one listener for the registry as a whole.", written={})
+    listen: Listen = key(Listen.unset(), "The capsules' own ports.", written={})
+    desk: Desk = key(Desk.unset(), "The one listener for the registry as a whole.", written={})
     state: v.Path | None = key(
         None,
         "The state directory; null: $STATE_DIRECTORY, else $XDG_STATE_HOME/sidecar, else ~/.local/state/sidecar.",
     )
-    watch: Watch = key(Watch(), "How changes on disk are found.", written={})
+    watch: Watch = key(Watch.unset(), "How changes on disk are found.", written={})
     card: Literal["full", "reference"] = key(
         "full", "full: the reference's keys and the A2A ones; reference: the reference's alone."
     )
     backend: Literal["inbox", "command", "forward"] = key(
         "inbox", "Who does the work of capsules that do not say so themselves."
     )
-    inbox: Inbox = key(Inbox(), "How workers take tasks from the inbox.", written={})
-    command: Command = key(Command(), "The program that does the tasks under `backend: command`.", written={})
-    tasks: Tasks = key(Tasks(), "How many tasks run, and what is kept of them.", written={})
-    auth: Auth = key(
-        Auth(), "Credentials. A secret is never a literal: {env: NAME} or {file: PATH}.", written={}
+    inbox: Inbox = key(Inbox.unset(), "How workers take tasks from the inbox.", written={})
+    command: Command = key(
+        Command.unset(), "The program that does the tasks under `backend: command`.", written={}
     )
-    log: Log = key(Log(), "What is logged, and how.", written={})
-    limits: Limits = key(Limits(), "What a file or a client may cost.", written={})
-    heartbeat: Heartbeat = key(Heartbeat(), "How often an idle stream shows that it is alive.", written={})
+    tasks: Tasks = key(Tasks.unset(), "How many tasks run, and what is kept of them.", written={})
+    auth: Auth = key(
+        Auth.unset(), "Credentials. A secret is never a literal: {env: NAME} or {file: PATH}.", written={}
+    )
+    log: Log = key(Log.unset(), "What is logged, and how.", written={})
+    limits: Limits = key(Limits.unset(), "What a file or a client may cost.", written={})
+    heartbeat: Heartbeat = key(
+        Heartbeat.unset(), "How often an idle stream shows that it is alive.", written={}
+    )
     capsules: Annotated[
         Mapping[v.CapsuleId, CapsuleConfig],
         BeforeValidator(lambda value: {} if value is None else value),
@@ -130,6 +134,11 @@ class Config(Keys):
         return found
 
     @cached_property
+    def a2a_ports(self) -> frozenset[int]:
+        """The second ports that capsules are given: nothing else is to be listened for there."""
+        return frozenset(own.a2a_port for own in self.capsules.values() if own.a2a_port is not None)
+
+    @cached_property
     def untied_commands(self) -> frozenset[str]:
         """The ids whose command `capsules.<id>` names without saying for which directory."""
         return frozenset(
@@ -153,6 +162,7 @@ class Config(Keys):
                 workspace=workspace,
                 hosts=self.listen.hosts,
                 advertise=self.listen.advertise,
+                public_url=self.listen.public_url,
                 internal_port=self.listen.internal_port,
                 card=self.card,
                 concurrency=self.tasks.concurrency,
@@ -186,6 +196,7 @@ class Config(Keys):
             general,
             workspace=own.workspace if own.workspace is not None else general.workspace,
             port=own.port,
+            a2a_port=own.a2a_port,
             card=own.card or general.card,
             concurrency=own.concurrency if own.concurrency is not None else general.concurrency,
             input_modes=own.input_modes,

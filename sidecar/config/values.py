@@ -294,6 +294,17 @@ AllowedHost: TypeAlias = Annotated[
 Origin: TypeAlias = Annotated[
     str, PlainValidator(text(hosts.parse_origin, "an origin, such as https://example.org")), _ORIGIN
 ]
+PublicUrl: TypeAlias = Annotated[
+    str,
+    PlainValidator(text(hosts.parse_public_url, "a URL, such as https://example.org/agents/{id}")),
+    WithJsonSchema({"type": "string", "pattern": "^https?://[^?#]+$"}),
+]
+Network: TypeAlias = Annotated[
+    str,
+    PlainValidator(text(hosts.parse_network, "an address or a network, such as 10.0.0.0/8")),
+    WithJsonSchema(_SOME_TEXT),
+]
+Networks: TypeAlias = Annotated[tuple[Network, ...], AfterValidator(no_twins)]
 Path: TypeAlias = Annotated[str, PlainValidator(path), WithJsonSchema(_SOME_TEXT)]
 Workspace: TypeAlias = Annotated[str, PlainValidator(workspace), WithJsonSchema(_SOME_TEXT)]
 CapsuleId: TypeAlias = Annotated[str, PlainValidator(text(_capsule_id, "a capsule's id")), _ID_SCHEMA]

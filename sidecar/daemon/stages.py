@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from sidecar.config.hosts import public_host, public_origin
 from sidecar.daemon.backends import Backends, Makers
 from sidecar.daemon.front_desk import limits_of
 from sidecar.daemon.fronts import Fronts
@@ -153,11 +154,14 @@ def _load_manifest(data: bytes, path: str, *, max_bytes: int) -> Loaded:
 
 def _guards(config: Config) -> Guards:
     listen = config.listen
+    host = origin = None
+    if listen.public_url is not None:
+        host, origin = public_host(listen.public_url), public_origin(listen.public_url)
     return Guards(
         Rules(
             "listen",
             hosts=listen.allowed_hosts,
-            origins=listen.allowed_origins,
-            advertised=(listen.advertise,),
+            origins=(*listen.allowed_origins, *((origin,) if origin is not None else ())),
+            advertised=(listen.advertise, *((host,) if host is not None else ())),
         )
     )

@@ -173,11 +173,12 @@ class Registry:
         return await self._saver.flush()
 
     def reserved_ports(self) -> Collection[int]:
-        """Return a live view of the ports that a free choice must leave alone.
+        """Return the ports that a free choice must leave alone.
 
-        They are the remembered ones of all directories, those of capsules that are gone but not forgotten included.
+        They are the remembered ones of all directories, those of capsules that are gone but not forgotten included, and
+        the second ports of capsules.
         """
-        return self._memory.ports.ports
+        return self._memory.ports.ports | self._config.a2a_ports
 
     def _minter(self) -> Callable[[Pair, str], Session]:
         """Return what makes the session of a pair under an id, with the same session id each time."""

@@ -216,7 +216,8 @@ class Serving:
             place.wanted = None
             return
         remembered = self._memory.ports.port_of(place.directory)
-        due = place.due or ports.remembered(remembered, self.config.listen.ports, self._fixed)
+        given = self._fixed.keys() | self.config.a2a_ports if self.config.a2a_ports else self._fixed
+        due = place.due or ports.remembered(remembered, self.config.listen.ports, given)
         port, source = (None, None) if due is None else (due.port, due.source)
         now = place.wanted
         if now is None or now.capsule is not capsule or (now.port, now.port_from) != (port, source):

@@ -9,7 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sidecar.config.hosts import is_loopback, parse_advertised, parse_allowed, parse_host, parse_origin
+from sidecar.config.hosts import (
+    is_loopback,
+    parse_advertised,
+    parse_allowed,
+    parse_host,
+    parse_network,
+    parse_origin,
+    parse_public_url,
+    public_host,
+    public_origin,
+)
 from sidecar.config.quantities import (
     A_CENTURY,
     SIZES,
@@ -111,7 +121,10 @@ def test_what_is_no_size_is_refused_with_what_to_write(written: str, instead: st
         parse_size(written)
 
 
-PARSERS = (parse_duration, parse_size, parse_ports, parse_host, parse_allowed, parse_origin, parse_advertised)
+PARSERS = (
+    *(parse_duration, parse_size, parse_ports, parse_host, parse_allowed, parse_origin, parse_advertised),
+    *(parse_public_url, parse_network),
+)
 
 
 @given(st.sampled_from(PARSERS), st.text(max_size=30))
@@ -300,3 +313,48 @@ def test_what_no_browser_sends_is_no_origin(written: str) -> None:
 def test_loopback_is_told_by_name_or_address(host: str, *, loopback: bool) -> None:
     """No name is looked up."""
     assert is_loopback(host) is loopback
+
+
+@pytest.mark.parametrize(
+    ("written", "url", "host", "origin"),
+    [
+        ("https://A.example", "https://A.example", "a.example", "https://a.example"),
+        ("http://a.example:8080/x/", "http://a.example:8080/x", "a.example:8080", "http://a.example:8080"),
+        ("https://a.example/{id}//", "https://a.example/{id}", "a.example", "https://a.example"),
+        ("http://[::1]:{port}", "http://[::1]:{port}", None, None),
+        ("https://{id}.a.example", "https://{id}.a.example", None, None),
+    ],
+)
+def test_a_public_url_is_a_place_with_an_id_and_a_port_put_in(
+    written: str, url: str, host: str | None, origin: str | None
+) -> None:
+    """It names the Host and the Origin to let in, where these are the same for all capsules."""
+    assert parse_public_url(written) == url
+    assert (public_host(url), public_origin(url)) == (host, origin)
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        ("ftp://a.example", "write it like https"),
+        ("https://", "names no host"),
+        ("https://u:p@a.example/{id}", "credentials"),
+        ("https://a.example/#x", "fragment"),
+        ("https://a.example/{Id}", "there are {id} and {port}"),
+        ("https://a.example/{id", "unpaired brace"),
+        ("https://a.example/a b", "percent-encoded"),
+        ("https://a.example:{id}", "with an id and a port put in"),
+    ],
+)
+def test_a_public_url_that_is_none_is_refused_with_what_to_write(written: str, words: str) -> None:
+    """What would make cards that lead nowhere."""
+    with pytest.raises(ValueError, match=words):
+        parse_public_url(written)
+
+
+@given(st.ip_addresses())
+def test_a_proxy_is_an_address_or_a_network(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> None:
+    """In their usual form, whichever way they were written."""
+    assert parse_network(str(address)) == parse_network(address.exploded) == str(address)
+    network = ipaddress.ip_network((address, 9), strict=False)
+    assert parse_network(str(network)) == str(network)
