@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from sidecar.ops import subreaper
-from sidecar.tasks.backends.command import CommandBackend
+from sidecar.tasks.backends.command import INTERRUPTED, REMOVED, REPLACED, CommandBackend
 from sidecar.tasks.backends.forward import Forward
 from sidecar.tasks.backends.inbox import Inbox
 from sidecar.tasks.backends.processes import Processes
@@ -42,6 +42,7 @@ class Backends:
     def __init__(self, make: Callable[[Settings], Backend]) -> None:
         self._make = make
         self._running: dict[str, _Running] = {}
+        self._removed: set[str] = set()
 
     async def open(self, engine: Engine, capsule: Capsule) -> None:
         """Have a backend work for a session under a capsule's settings: the one that does, else a new one."""
@@ -53,8 +54,16 @@ class Backends:
         if running is not None:
             await self.close(capsule.session_id, grace=capsule.settings.stop_grace)
         backend = self._make(capsule.settings)
+        if isinstance(backend, CommandBackend):
+            backend.interruption = self._interruption(capsule.session_id, replaced=running is not None)
+        self._removed.discard(capsule.session_id)
         self._running[capsule.session_id] = _Running(backend, engine, capsule.id)
         backend.start(engine, capsule)
+
+    async def remove(self, session_id: str, *, grace: float) -> None:
+        """End the backend of a session that is served no more, as `close` does."""
+        self._removed.add(session_id)
+        await self.close(session_id, grace=grace)
 
     async def close(self, session_id: str, *, grace: float) -> None:
         """End the backend of a session; its workers get `grace` seconds. Its tasks stay as they are."""
@@ -73,6 +82,11 @@ class Backends:
         async with asyncio.TaskGroup() as group:
             for session_id in tuple(self._running):
                 group.create_task(self.close(session_id, grace=grace), name=f"end backend of {session_id}")
+
+    def _interruption(self, session_id: str, *, replaced: bool) -> str:
+        if replaced:
+            return REPLACED
+        return REMOVED if session_id in self._removed else INTERRUPTED
 
     def of(self, session_id: str) -> Backend | None:
         """Return the backend of a session."""

@@ -85,7 +85,7 @@ class Fronts:
         """Let go of a session that is served no longer; its tasks stay in the log."""
         front = self._open.pop(session_id, None)
         if front is not None:
-            await self._backends.close(session_id, grace=front.capsule.settings.stop_grace)
+            await self._backends.remove(session_id, grace=front.capsule.settings.stop_grace)
         await self._engines.close(session_id)
         self._planes.session_closed(session_id)
         if front is not None and self._by_capsule.get(front.capsule.id) is front:

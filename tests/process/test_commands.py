@@ -168,3 +168,34 @@ def test_a_process_of_a_command_knows_nothing_of_the_sidecars_environment(
             "SIDECAR_TASK_ID",
             "SIDECAR_CONTEXT_ID",
         }
+
+
+def test_a_task_of_a_capsule_that_was_removed_says_so(capsule: Path, tmp_path: Path) -> None:
+    """Its process ends with the capsule; once that is back its task fails, and not because the sidecar stopped."""
+    env = {"SIDECAR_WATCH__GRACE": "50ms"}
+    with running(arguments(capsule), state=tmp_path / "state", env=env) as sidecar:
+        task_id = send(sidecar, "this\n")
+        pid = pid_in(capsule / "pid")
+        aside = capsule.rename(tmp_path / "aside")
+        sidecar.event("capsule_closed", capsule="a")
+        until_sync(lambda: not alive(pid), what="the process gone")
+        aside.rename(capsule)
+        sidecar.event("capsule_returned", capsule="a")
+        task = ended(sidecar, task_id)
+        assert task["status"]["state"] == "failed"
+        text = task["status"]["message"]["parts"][0]["text"]
+        assert text == "the capsule was removed while this task ran"
+
+
+def test_a_task_whose_backend_was_changed_says_so(capsule: Path, tmp_path: Path) -> None:
+    """A worker had it when the configuration made it a command's: that one has not begun it, and does not."""
+    config = tmp_path / "config.yaml"
+    config.write_text("roots: [{path: capsules}]\n")
+    with running(["--config", str(config)], state=tmp_path / "state") as sidecar:
+        task_id = send(sidecar, "this\n")
+        assert sidecar.api("/workers/a/next", method="POST")["task"]["id"] == task_id
+        config.write_text("roots: [{path: capsules}]\nbackend: command\ncommand: {argv: [./agent.sh]}\n")
+        task = ended(sidecar, task_id)
+        assert task["status"]["state"] == "failed"
+        text = task["status"]["message"]["parts"][0]["text"]
+        assert text == "the capsule's backend was changed while this task ran"

@@ -31,6 +31,8 @@ PASSED_ON: Final = ("PATH", "HOME", "LANG", "TZ")
 DIRECTORY: Final = "{dir}"
 """Stands in `argv` for the capsule's directory."""
 INTERRUPTED: Final = "the sidecar stopped while this task ran"
+REMOVED: Final = "the capsule was removed while this task ran"
+REPLACED: Final = "the capsule's backend was changed while this task ran"
 NOT_STARTED: Final = "the command cannot be started: {}"
 BROKE: Final = "internal error: the sidecar's log says more"
 HINTS: Final = {
@@ -48,7 +50,8 @@ _log = structlog.get_logger()
 class CommandBackend:
     """Runs one capsule's command for each of its tasks, as many at once as the engine hands out.
 
-    `environ` is the sidecar's own environment, of which commands get the few that are theirs.
+    `environ` is the sidecar's own environment, of which commands get the few that are theirs. `interruption` is what
+    is said of the tasks that it finds begun, where `on_restart` has them fail.
     """
 
     name = "command"
@@ -57,6 +60,7 @@ class CommandBackend:
     def __init__(self, processes: Processes, *, environ: Mapping[str, str]) -> None:
         self._processes = processes
         self._environ = environ
+        self.interruption = INTERRUPTED
         self._engine: Engine | None = None
         self._capsule: Capsule | None = None
         self._closing = False
@@ -111,7 +115,7 @@ class CommandBackend:
             if self._served.settings.on_restart == "rerun":
                 await engine.release(task.id)
             else:
-                await _fail(engine, task.id, INTERRUPTED)
+                await _fail(engine, task.id, self.interruption)
         while await engine.claimable():
             if (claim := await engine.claim()) is not None:
                 work = asyncio.create_task(self._work(engine, claim), name=f"work on {claim.task.id}")
