@@ -35,7 +35,8 @@ class Task:
     """One task as it stands. Times are Unix seconds.
 
     `status` is the text of its last status, `output` the reply of a completed task or the prompt of a waiting one,
-    `owner` the caller it belongs to. `ended_at` is None while it lives, `waiting_since` unless it waits for input.
+    `owner` the caller it belongs to. `ended_at` is None while it lives, `waiting_since` unless it waits for input,
+    `status_at`, when its last status came, until the first one comes.
     `turn` and `attempt` count from 1 once it has started; `began` is the number of the event its turn began with.
     `note` is whatever its backend wants to find again after a restart.
     """
@@ -53,18 +54,28 @@ class Task:
     attempt: int = 0
     began: int = 0
     note: str | None = None
+    status_at: float | None = None
+
+
+OPERATOR: Final = "operator"
+"""Whose the tasks are that the desk takes: its caller sees everything."""
+ANYBODY: Final = "anybody"
+"""Whose the tasks of callers without credentials are, at every door of a capsule: they count as one."""
 
 
 class EventKind(StrEnum):
     """What an event says, and the keys of its `data`.
 
     - `input`: a further message came for the task; no keys, the message itself is kept beside the events
-    - `status`: `state`, `message`, and `response` where the state is completed
-    - `text`: `text`, `final`: a piece of the reply; final on the last one, which is the whole where none came before
+    - `status`: `state`, `message`, `response` where the state is completed, and `turn` where it begins one: its number
+    - `text`: `text`, `final`: a piece of the reply; final on the last one, which is the whole where none came before.
+      That one has `whole` as well where the reply is another text than the pieces before it
     - `thinking`: `text`: a piece of the reasoning
     - `tool`: `name`, `content`, `call_id`, `is_error`, `duration_ms`, `exit_code`, `truncated`
-    - `artifact`: `name`, `artifact_id`, `parts`, `append`, `last`
-    - `reply`: `parts`: the task's call is answered with this message instead of a task, where a dialect can
+    - `artifact`: `name`, `artifact_id`, `parts`, `append`, `last`; the id is always there, and whatever is to be added
+      to was begun before
+    - `reply`: `parts`: the task's call is answered with this message instead of a task, where a dialect can; `first`
+      says whether the worker had said nothing before
     """
 
     INPUT = "input"
@@ -129,8 +140,9 @@ class ArtifactRecord:
 class Record:
     """A task with all that was said and made in it: what dialects show that keep these with the task (A2A).
 
-    `status_at` is when its last status came, in Unix seconds. `history` is in order. `reply` holds the parts of a
-    worker's `message` that came as the first thing it said, None where none did.
+    `status_at` is when its last status came, or else the task, in Unix seconds. `history` is in order; a prompt is
+    there once it is answered. `artifacts` begins with the text of the reply, as far as it has come. `reply` holds
+    the parts of a worker's `message` that came as the first thing it said, None where none did.
     """
 
     task: Task

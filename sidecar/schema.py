@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
+
+_TASKS_OF_OWNER: Final = (
+    "CREATE INDEX tasks_of_owner ON tasks (session_id, owner, ended_at, state, context_id)"
+    " WHERE ended_at IS NOT NULL"
+)
+_MADE_BY_TASK: Final = (
+    "CREATE INDEX events_that_make ON events (task_id, seq) WHERE kind IN ('artifact', 'reply')"
+)
+_MADE: Final = """CREATE TABLE made (
+        task_id TEXT NOT NULL,        -- of a task that is kept longer than its events:
+        seq INTEGER NOT NULL,         -- those of them that made its artifacts
+        kind TEXT NOT NULL,
+        data TEXT NOT NULL,
+        PRIMARY KEY (task_id, seq)
+    ) WITHOUT ROWID"""
 
 SCHEMA: Final = (
     """CREATE TABLE capsules (
@@ -42,13 +57,16 @@ SCHEMA: Final = (
         attempt INTEGER NOT NULL DEFAULT 0,
         began INTEGER NOT NULL DEFAULT 0,    -- seq of the event that its turn began with
         spoken TEXT,                  -- text of its turn that the events kept do not hold any more
-        note TEXT                     -- its backend's own
+        note TEXT,                    -- its backend's own
+        status_at REAL                -- of its last status
     )""",
     "CREATE INDEX tasks_by_end ON tasks (session_id, ended_at)",
+    _TASKS_OF_OWNER,
     """CREATE TABLE inputs (
         task_id TEXT NOT NULL,
         seq INTEGER NOT NULL,         -- of the event that says that it came
         message TEXT NOT NULL,        -- JSON; the first message of a task is its request
+        prompt TEXT,                  -- what it answers
         PRIMARY KEY (task_id, seq)
     ) WITHOUT ROWID""",
     """CREATE TABLE events (
@@ -63,5 +81,18 @@ SCHEMA: Final = (
         PRIMARY KEY (session_id, seq)
     ) WITHOUT ROWID""",
     "CREATE UNIQUE INDEX events_by_frame ON events (session_id, frame) WHERE frame IS NOT NULL",
+    _MADE_BY_TASK,
+    _MADE,
 )
-"""Version 1. The registry writes `capsules` and `ports`; `tasks/` writes the rest."""
+"""Of this version. The registry writes `capsules` and `ports`; `tasks/` writes the rest."""
+
+UPGRADES: Final = {
+    1: (
+        "ALTER TABLE tasks ADD COLUMN status_at REAL",
+        "ALTER TABLE inputs ADD COLUMN prompt TEXT",
+        _TASKS_OF_OWNER,
+        _MADE_BY_TASK,
+        _MADE,
+    ),
+}
+"""What makes the next version out of each earlier one."""

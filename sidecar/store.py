@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sidecar.errors import StoreCorruptError, StoreError
-from sidecar.schema import SCHEMA, SCHEMA_VERSION
+from sidecar.schema import SCHEMA, SCHEMA_VERSION, UPGRADES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -284,7 +284,7 @@ def _connect(path: str, *, writes: bool) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, path: str, *, made: bool) -> None:
-    """Check a database that exists, fill a new one with the schema."""
+    """Check a database that exists and bring it up to date, fill a new one with the schema."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if version > SCHEMA_VERSION:
@@ -298,9 +298,12 @@ def _prepare(connection: sqlite3.Connection, path: str, *, made: bool) -> None:
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise _corrupt(path, verdict)
-    if not version:
+    if version < SCHEMA_VERSION:
+        statements = (
+            [*SCHEMA] if not version else [s for v in range(version, SCHEMA_VERSION) for s in UPGRADES[v]]
+        )
         connection.execute("BEGIN IMMEDIATE")
-        for statement in SCHEMA:
+        for statement in statements:
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
         connection.execute("COMMIT")

@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 PAGE: Final = 128
 """Events that are read at once."""
 
-_READ_TASKS: Final = (
-    "SELECT id, context_id, owner, state, created_at, status, output, ended_at, waiting_since, turn, attempt, began, note"
-    " FROM tasks WHERE session_id = ?"
-)
-_NEWEST_TASKS: Final = (
-    "SELECT id, context_id, owner, state, created_at, status, NULL, ended_at, waiting_since, turn, attempt, began, note"
-    " FROM tasks WHERE seq IN (SELECT seq FROM tasks WHERE session_id = ? ORDER BY seq DESC LIMIT ?) ORDER BY seq DESC"
-)
+_TASK: Final = "id, context_id, owner, state, created_at, status, {}, ended_at, waiting_since, turn, attempt, began, note, status_at"
+TASK: Final = _TASK.format("output")
+"""The columns of a task, as `task_of` wants them."""
+EVENT: Final = "seq, frame, task_id, context_id, kind, data, at"
+"""The columns of an event, as `event_of` wants them."""
+_OF_TASKS: Final = "FROM tasks WHERE"
+_READ_TASKS: Final = f"SELECT {TASK} {_OF_TASKS} session_id = ?"
+_NEWEST: Final = "(SELECT seq FROM tasks WHERE session_id = ? ORDER BY seq DESC LIMIT ?) ORDER BY seq DESC"
+_NEWEST_TASKS: Final = f"SELECT {_TASK.format('NULL')} {_OF_TASKS} seq IN {_NEWEST}"
 _NOTED_TASKS: Final = _READ_TASKS + " AND ended_at IS NOT NULL AND note IS NOT NULL ORDER BY ended_at, seq"
 _FORGET_NOTE: Final = "UPDATE tasks SET note = NULL WHERE id = ? AND ended_at IS NOT NULL"
 _KEEP_SESSION: Final = (
@@ -47,9 +48,10 @@ _KEEP_TASK: Final = "INSERT INTO tasks (id, session_id, context_id, owner, state
 _CHANGE_TASK: Final = (
     "UPDATE tasks SET state = :state, status = :status, output = :output, ended_at = :ended_at,"
     " waiting_since = :waiting_since, turn = :turn, attempt = :attempt, began = :began, note = :note,"
+    " status_at = :status_at,"
     " spoken = CASE WHEN began = :began AND :ended_at IS NULL THEN spoken END WHERE id = :id"
 )
-_KEEP_INPUT: Final = "INSERT INTO inputs (task_id, seq, message) VALUES (?, ?, ?)"
+_KEEP_INPUT: Final = "INSERT INTO inputs (task_id, seq, message, prompt) VALUES (?, ?, ?, ?)"
 _KEEP_EVENT: Final = (
     "INSERT INTO events (session_id, seq, frame, task_id, context_id, kind, data, at)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -162,7 +164,7 @@ def _write(batch: Sequence[Entry], connection: sqlite3.Connection) -> None:
             )
         changed += [_changed(task) for task in change.updates]
         if (delivery := change.delivery) is not None:
-            inputs.append((delivery.task_id, delivery.seq, delivery.given.json))
+            inputs.append((delivery.task_id, delivery.seq, delivery.given.json, delivery.prompt))
         events += [
             (session_id, e.seq, e.frame, e.task_id, e.context_id, e.kind, orjson.dumps(e.data).decode(), e.at)
             for e in change.events
@@ -190,6 +192,7 @@ def _changed(task: Task) -> dict[str, Any]:
         "attempt": task.attempt,
         "began": task.began,
         "note": task.note,
+        "status_at": task.status_at,
     }
 
 
@@ -213,7 +216,7 @@ def _load(session_id: str, connection: sqlite3.Connection) -> State:
     ).fetchone()
     state = State(seq or 0, frame or 0, row[0], stored=True, last_ended=last and last[0])
     live = connection.execute(_READ_TASKS + " AND ended_at IS NULL ORDER BY seq", (session_id,))
-    state.admit(_task(row) for row in live)
+    state.admit(task_of(row) for row in live)
     if state.turns:
         _load_turns(session_id, state, connection)
     return state
@@ -227,6 +230,17 @@ def _load_turns(session_id: str, state: State, connection: sqlite3.Connection) -
     )
     for task_id, text in spoken:
         state.turns[task_id].add(text)
+    made = connection.execute(
+        "SELECT task_id, events.seq, data FROM tasks JOIN events ON task_id = id AND kind IN ('artifact', 'reply')"
+        " WHERE tasks.session_id = :id AND ended_at IS NULL UNION ALL"
+        " SELECT task_id, made.seq, data FROM tasks JOIN made ON task_id = id"
+        " WHERE tasks.session_id = :id AND ended_at IS NULL ORDER BY 1, 2",
+        {"id": session_id},
+    )
+    for task_id, _, data in made:
+        said = orjson.loads(data)
+        if said.get("artifact_id"):
+            state.turns[task_id].make(said["artifact_id"], said["name"])
     said = connection.execute(
         "SELECT task_id, seq, kind, CASE kind WHEN 'text' THEN data END FROM events"
         " WHERE session_id = ? AND seq > ? AND kind <> 'input' ORDER BY seq",
@@ -240,16 +254,16 @@ def _load_turns(session_id: str, state: State, connection: sqlite3.Connection) -
 
 def _find(session_id: str, task_id: str, connection: sqlite3.Connection) -> Task | None:
     row = connection.execute(_READ_TASKS + " AND id = ?", (session_id, task_id)).fetchone()
-    return row and _task(row)
+    return row and task_of(row)
 
 
 def _newest(session_id: str, most: int, connection: sqlite3.Connection) -> tuple[Task, ...]:
     rows = connection.execute(_NEWEST_TASKS, (session_id, most))
-    return tuple(_task(row) for row in rows)
+    return tuple(task_of(row) for row in rows)
 
 
 def _noted(session_id: str, connection: sqlite3.Connection) -> tuple[Task, ...]:
-    return tuple(_task(row) for row in connection.execute(_NOTED_TASKS, (session_id,)))
+    return tuple(task_of(row) for row in connection.execute(_NOTED_TASKS, (session_id,)))
 
 
 def _forget_note(task_id: str, connection: sqlite3.Connection) -> None:
@@ -272,18 +286,20 @@ def _page(session_id: str, after: int, head: int, connection: sqlite3.Connection
         return Page()
     gap = after < oldest - 1
     rows = connection.execute(
-        f"SELECT seq, frame, task_id, context_id, kind, data, at {of_session} > ? AND frame <= ? ORDER BY frame LIMIT ?",
+        f"SELECT {EVENT} {of_session} > ? AND frame <= ? ORDER BY frame LIMIT ?",
         (session_id, oldest - 1 if gap else after, head, PAGE),
     )
-    return Page(oldest if gap else None, tuple(_event(row) for row in rows))
+    return Page(oldest if gap else None, tuple(event_of(row) for row in rows))
 
 
-def _task(row: Sequence[Any]) -> Task:
+def task_of(row: Sequence[Any]) -> Task:
+    """Return a task of a row with the columns of `TASK`."""
     task_id, context_id, owner, state, *rest = row
     return Task(task_id, context_id, owner, TaskState(state), *rest)
 
 
-def _event(row: Sequence[Any]) -> Event:
+def event_of(row: Sequence[Any]) -> Event:
+    """Return an event of a row with the columns of `EVENT`."""
     seq, frame, task_id, context_id, kind, text, at = row
     data = orjson.loads(text)
     if "state" in data:

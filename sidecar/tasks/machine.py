@@ -72,7 +72,7 @@ def deliver(state: State, task: Task, given: Input, at: float) -> Change:
     """Decide that a task gets the input that it waits for."""
     draft = _Draft(state, at)
     draft.task = task
-    delivery = Delivery(task.id, draft.event(EventKind.INPUT, {}), given)
+    delivery = Delivery(task.id, draft.event(EventKind.INPUT, {}), given, task.output)
     draft.working(RESUMED)
     return replace(draft.change(), delivery=delivery)
 
@@ -159,17 +159,24 @@ class _Draft:
         """Have the task be so."""
         self.task = self._updates[task.id] = task
 
-    def working(self, message: str) -> int:
+    def working(self, message: str, **more: int) -> int:
         """Say that the task is worked on; whatever it waited for, it waits no longer."""
         self.update(
-            replace(self.task, state=TaskState.WORKING, status=message, output=None, waiting_since=None)
+            replace(
+                self.task,
+                state=TaskState.WORKING,
+                status=message,
+                output=None,
+                waiting_since=None,
+                status_at=self._at,
+            )
         )
-        return self.event(EventKind.STATUS, {"state": TaskState.WORKING, "message": message})
+        return self.event(EventKind.STATUS, {"state": TaskState.WORKING, "message": message, **more})
 
     def begin_turn(self, *, attempt: int) -> None:
         """Begin the task's next turn."""
         turn = self.task.turn + 1
-        began = self.working(TURN.format(turn))
+        began = self.working(TURN.format(turn), turn=turn)
         self.update(replace(self.task, turn=turn, attempt=attempt, began=began))
 
     def end(
@@ -190,6 +197,7 @@ class _Draft:
                 ended_at=self._at,
                 waiting_since=None,
                 note=None if by_worker else self.task.note,
+                status_at=self._at,
             )
         )
 
@@ -205,6 +213,7 @@ class _Report(_Draft):
         self._size = self._turn.size
         self._limit = limit
         self._texts: list[str] = []
+        self._made: dict[str, str | None] = {}
 
     def change(self, *, handed_out: bool = False) -> Change:
         """Return what it has come to; a note alone changes the task as well."""
@@ -223,13 +232,13 @@ class _Report(_Draft):
             case said.Tool():
                 self.event(EventKind.TOOL, _members(each))
             case said.Artifact():
-                self.event(EventKind.ARTIFACT, _members(each))
+                self._make(each)
             case said.Status(message):
                 self.working(said.clean(message))
             case said.InputRequired(prompt):
                 self._wait(said.clean(prompt))
             case said.Turn():
-                if not (self._turn.fresh and self.seq == self._state.seq):
+                if not self._says_its_first:
                     self._next_turn()
             case _:
                 self._say_last(each)
@@ -237,7 +246,8 @@ class _Report(_Draft):
     def _say_last(self, each: said.Reply | said.Completed | said.Failed | said.Rejected) -> None:
         match each:
             case said.Reply(parts):
-                self.event(EventKind.REPLY, said.checked({"parts": parts}))
+                first = self.task.turn == 1 and self._says_its_first
+                self.event(EventKind.REPLY, said.checked({"parts": parts, "first": first}))
                 self._complete(said.texts(parts))
             case said.Completed(response):
                 self._complete(None if response is None else said.clean(response))
@@ -245,6 +255,23 @@ class _Report(_Draft):
                 self.end(TaskState.FAILED, said.clean(message), by_worker=True)
             case said.Rejected(message):
                 self.end(TaskState.REJECTED, said.clean(message), by_worker=True)
+
+    @property
+    def _says_its_first(self) -> bool:
+        """Whether the worker has said nothing yet in its turn."""
+        return self._turn.fresh and self.seq == self._state.seq
+
+    def _make(self, artifact: said.Artifact) -> None:
+        """Add what was made; without an id it belongs to the artifact begun last of its name, or is one of its own."""
+        made = artifact.artifact_id or None
+        if made is None and artifact.append:
+            last_first = (pair for all_ in (self._made, self._turn.made) for pair in reversed(all_.items()))
+            made = next((i for i, name in last_first if artifact.name in (None, name)), None)
+        identity = f"art_{self.task.id}_{self.seq + 1}" if made is None else said.clean(made)
+        begun = identity in self._made or identity in self._turn.made
+        data = _members(artifact) | {"artifact_id": identity, "append": artifact.append and begun}
+        self.event(EventKind.ARTIFACT, data)
+        self._made.setdefault(identity, artifact.name)
 
     def _text(self, text: str) -> None:
         if not text:
@@ -270,18 +297,23 @@ class _Report(_Draft):
                 status=prompt,
                 output=prompt,
                 waiting_since=self.task.waiting_since or self._at,
+                status_at=self._at,
             )
         )
         self.event(EventKind.STATUS, {"state": TaskState.INPUT_REQUIRED, "message": prompt})
 
     def _complete(self, response: str | None) -> None:
         """Split the end in two, as every view wants it: the last of the text, and the status."""
+        text = (self._turn.text if self._same_turn else "") + "".join(self._texts)
         if response is None:
-            response = (self._turn.text if self._same_turn else "") + "".join(self._texts)
+            response = text
         elif len(response.encode()) > self._limit:
             self._overflow()
             return
-        self.event(EventKind.TEXT, {"text": "" if self._size else response, "final": True})
+        last: dict[str, Any] = {"text": "" if self._size else response, "final": True}
+        if self._size and response != text:
+            last["whole"] = response
+        self.event(EventKind.TEXT, last)
         self.end(TaskState.COMPLETED, ENDED, response, by_worker=True)
 
     def _overflow(self) -> None:

@@ -106,11 +106,12 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A further message for a task; `seq` is the number of the event that says so."""
+    """A further message for a task; `seq` is the number of the event that says so, `prompt` what it answers."""
 
     task_id: str
     seq: int
     given: Input
+    prompt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +138,16 @@ class Change:
 class Turn:
     """What a task's worker said in the turn it is in, which began with the event of this number.
 
-    `fresh` means that the worker has only just begun. `size` is the bytes of its text so far.
+    `fresh` means that the worker has only just begun. `size` is the bytes of its text so far. `made` has the names
+    of the artifacts of all turns by their ids, in the order in which they were begun.
     """
 
-    __slots__ = ("_joined", "_pieces", "began", "fresh", "size")
+    __slots__ = ("_joined", "_pieces", "began", "fresh", "made", "size")
 
-    def __init__(self, began: int, *, fresh: bool) -> None:
+    def __init__(self, began: int, *, fresh: bool, made: dict[str, str | None] | None = None) -> None:
         self.began = began
         self.fresh = fresh
+        self.made = {} if made is None else made
         self.size = 0
         self._joined: list[str] = []
         self._pieces: list[str] = []
@@ -154,6 +157,12 @@ class Turn:
         self.fresh = False
         if kind is EventKind.TEXT and not data["final"]:
             self.add(data["text"])
+        elif kind is EventKind.ARTIFACT:
+            self.make(data["artifact_id"], data["name"])
+
+    def make(self, artifact_id: str, name: str | None) -> None:
+        """Take in that an artifact was begun, or added to."""
+        self.made.setdefault(artifact_id, name)
 
     def add(self, text: str) -> None:
         """Take in a piece of the reply."""
@@ -238,7 +247,7 @@ class State:
             self._count(task)
         turn = self.turns.get(task.id)
         if turn is None or turn.began != task.began:
-            self.turns[task.id] = Turn(task.began, fresh=fresh)
+            self.turns[task.id] = Turn(task.began, fresh=fresh, made=None if turn is None else turn.made)
 
     def current(self) -> str | None:
         """Return the id of the active task: the oldest that runs, else that waits for input, else that is queued.

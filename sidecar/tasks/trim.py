@@ -28,6 +28,10 @@ _LASTING_TEXTS: Final = (
     "SELECT task_id, data FROM events WHERE session_id = ? AND seq <= ? AND kind = 'text' AND"
     " EXISTS (SELECT 1 FROM tasks WHERE id = task_id AND ended_at IS NULL AND began < events.seq) ORDER BY seq"
 )
+_KEEP_MADE: Final = (
+    "INSERT INTO made SELECT task_id, seq, kind, data FROM events WHERE session_id = ? AND seq <= ?"
+    " AND kind IN ('artifact', 'reply') AND EXISTS (SELECT 1 FROM tasks WHERE id = task_id)"
+)
 _KEEP_TEXT: Final = "UPDATE tasks SET spoken = coalesce(spoken, '') || ? WHERE id = ?"
 _NEWEST: Final = 2**63 - 1
 
@@ -62,12 +66,16 @@ async def _all_portions(store: Store, delete: Callable[[sqlite3.Connection], int
 
 
 def _delete_events(session_id: str, last: int, connection: sqlite3.Connection) -> int:
-    """Delete the oldest events up to that number, a portion of them; text of turns that still last goes to their tasks."""
+    """Delete the oldest events up to that number, a portion of them.
+
+    Text of turns that still last goes to their tasks; what makes the artifacts of tasks that are kept, beside them.
+    """
     count, last = connection.execute(_FIRST_EVENTS, (session_id, last, PORTION)).fetchone()
     texts: dict[str, list[str]] = {}
     for task_id, data in connection.execute(_LASTING_TEXTS, (session_id, last)):
         texts.setdefault(task_id, []).append(orjson.loads(data)["text"])
     connection.executemany(_KEEP_TEXT, [("".join(pieces), task_id) for task_id, pieces in texts.items()])
+    connection.execute(_KEEP_MADE, (session_id, last))
     connection.execute("DELETE FROM events WHERE session_id = ? AND seq <= ?", (session_id, last))
     return int(count)
 
@@ -75,6 +83,7 @@ def _delete_events(session_id: str, last: int, connection: sqlite3.Connection) -
 def _delete_tasks(which: str, values: tuple[object, ...], connection: sqlite3.Connection) -> int:
     ids = connection.execute(which, (*values, PORTION)).fetchall()
     connection.executemany("DELETE FROM inputs WHERE task_id = ?", ids)
+    connection.executemany("DELETE FROM made WHERE task_id = ?", ids)
     connection.executemany("DELETE FROM tasks WHERE id = ?", ids)
     return len(ids)
 

@@ -87,7 +87,7 @@ def test_a_started_task_begins_its_first_turn() -> None:
     life = Life()
     (event,) = life.events
     assert (event.seq, event.frame, event.final) == (1, 1, False)
-    assert event.data == {"state": TaskState.WORKING, "message": "inference turn 1"}
+    assert event.data == {"state": TaskState.WORKING, "message": "inference turn 1", "turn": 1}
     assert (life.task.state, life.task.turn, life.task.attempt, life.task.began) == ("working", 1, 1, 1)
 
 
@@ -203,7 +203,7 @@ def test_tools_and_artifacts_are_kept_whole() -> None:
         "exit_code": 0,
         "truncated": False,
     }
-    assert artifact.data == {"name": "n", "artifact_id": "i", "parts": parts, "append": True, "last": False}
+    assert artifact.data == {"name": "n", "artifact_id": "i", "parts": parts, "append": False, "last": False}
 
 
 def test_a_worker_that_asks_waits_with_its_prompt() -> None:
@@ -285,7 +285,7 @@ def test_a_message_is_kept_for_the_dialects_that_have_it() -> None:
         ("text", 2),
         ("status", 3),
     ]
-    assert life.events[1].data == {"parts": ({"text": "hi"},)}
+    assert life.events[1].data == {"parts": ({"text": "hi"},), "first": True}
 
 
 def test_more_text_than_may_be_fails_the_task() -> None:
