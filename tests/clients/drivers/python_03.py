@@ -15,7 +15,8 @@ from contextlib import aclosing
 from pathlib import Path
 from uuid import uuid4
 
-from a2a.client import A2AClientJSONRPCError, ClientConfig, ClientFactory
+from a2a.client import ClientConfig, ClientFactory
+from a2a.client.errors import A2AClientJSONRPCError
 from a2a.types import (
     GetTaskPushNotificationConfigParams,
     Message,

@@ -34,8 +34,16 @@ def ask() -> None:
     say("completed", response=f"you said {hear()}")
 
 
-def make() -> None:
-    """Make an artifact of every kind of part, one of them in two pieces."""
+def wait_for(gate: str) -> None:
+    """Wait until a file is there."""
+    while not Path(gate).exists():
+        time.sleep(0.01)
+
+
+def make(gate: str) -> None:
+    """Make an artifact of every kind of part, one of them in two pieces; where a file is named, once it is there."""
+    if gate:
+        wait_for(gate)
     say("status", message="at it")
     say("artifact", name="report", artifact_id="report", parts=[{"text": "one "}], last=False)
     say("artifact", name="report", artifact_id="report", parts=[{"text": "two"}], append=True, last=True)
@@ -50,8 +58,7 @@ def hold(gate: str) -> None:
     """Say a word, and the rest once a file is there."""
     say("text", text="begun")
     Path(f"{gate}.begun").touch()
-    while not Path(gate).exists():
-        time.sleep(0.01)
+    wait_for(gate)
     say("text", text=" done")
     say("completed")
 
@@ -64,7 +71,7 @@ def main() -> None:
     elif word == "ask":
         ask()
     elif word == "make":
-        make()
+        make(rest)
     elif word == "message":
         say("message", parts=[{"text": "just so"}])
     elif word == "silent":
