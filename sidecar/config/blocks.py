@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, cast
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -44,7 +44,8 @@ class Block(BaseModel):
     @classmethod
     def unset(cls, **given: Any) -> Self:
         """Return a block of defaults but for what is given, which must be good: nothing of it is checked."""
-        return cls.model_construct(**given)
+        block: Any = cls.model_construct(**given)
+        return cast("Self", block)
 
     @model_validator(mode="before")
     @classmethod

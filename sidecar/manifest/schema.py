@@ -24,7 +24,7 @@ OLD_RUNTIMES: Final = ("wasm", "native")
 class Block(BaseModel):
     """A block of a manifest. Unknown keys are ignored here and warned about elsewhere."""
 
-    model_config = ConfigDict(strict=True, extra="ignore", hide_input_in_errors=True)
+    model_config = ConfigDict(strict=True, extra="ignore", hide_input_in_errors=True, defer_build=True)
 
 
 class ArtifactBlock(Block):
