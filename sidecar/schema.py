@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 _TASKS_OF_OWNER: Final = (
     "CREATE INDEX tasks_of_owner ON tasks (session_id, owner, ended_at, state, context_id)"
@@ -20,6 +20,55 @@ _MADE: Final = """CREATE TABLE made (
         data TEXT NOT NULL,
         PRIMARY KEY (task_id, seq)
     ) WITHOUT ROWID"""
+
+_AGENT_KEYS: Final = """CREATE TABLE agent_keys (
+        id TEXT NOT NULL PRIMARY KEY,
+        directory BLOB NOT NULL,      -- with the name, the capsule that it is for
+        name TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        expires_at REAL,
+        end_users INTEGER NOT NULL,   -- whether it may speak for them
+        operator INTEGER NOT NULL,
+        revoked_at REAL
+    )"""
+_AGENT_KEY_SECRETS: Final = """CREATE TABLE agent_key_secrets (
+        sha256 BLOB NOT NULL PRIMARY KEY,    -- all that is known of a secret
+        key_id TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        until REAL                    -- of those that have a successor
+    ) WITHOUT ROWID"""
+
+_EVERRUNS: Final = (
+    """CREATE TABLE everruns_sessions (
+        id TEXT NOT NULL PRIMARY KEY, -- the context of its tasks, too
+        session_id TEXT NOT NULL,     -- of the capsule
+        owner TEXT NOT NULL,
+        title TEXT,
+        created_at REAL NOT NULL,
+        active_at REAL NOT NULL,
+        last_turn TEXT,               -- how the turn went that ended last
+        sequence INTEGER NOT NULL DEFAULT 0  -- of its newest event, kept or not
+    )""",
+    "CREATE INDEX everruns_by_activity ON everruns_sessions (session_id, owner, active_at, id)",
+    """CREATE TABLE everruns_events (
+        everruns_id TEXT NOT NULL,
+        sequence INTEGER NOT NULL,    -- dense from 1
+        type TEXT NOT NULL,
+        at REAL NOT NULL,
+        data TEXT NOT NULL,           -- JSON
+        PRIMARY KEY (everruns_id, sequence)
+    ) WITHOUT ROWID""",
+    """CREATE TABLE everruns_replies (
+        session_id TEXT NOT NULL,     -- of the capsule
+        owner TEXT NOT NULL,
+        key TEXT NOT NULL,            -- the Idempotency-Key
+        digest BLOB NOT NULL,         -- of what was asked for
+        body BLOB NOT NULL,
+        at REAL NOT NULL,
+        PRIMARY KEY (session_id, owner, key)
+    ) WITHOUT ROWID""",
+    "CREATE INDEX everruns_replies_by_age ON everruns_replies (at)",
+)
 
 SCHEMA: Final = (
     """CREATE TABLE capsules (
@@ -83,8 +132,11 @@ SCHEMA: Final = (
     "CREATE UNIQUE INDEX events_by_frame ON events (session_id, frame) WHERE frame IS NOT NULL",
     _MADE_BY_TASK,
     _MADE,
+    _AGENT_KEYS,
+    _AGENT_KEY_SECRETS,
+    *_EVERRUNS,
 )
-"""Of this version. The registry writes `capsules` and `ports`; `tasks/` writes the rest."""
+"""Of this version. The registry writes `capsules` and `ports`; `auth/` the keys, `doors/` what a view keeps of its own; `tasks/` writes the rest."""
 
 UPGRADES: Final = {
     1: (
@@ -94,5 +146,6 @@ UPGRADES: Final = {
         _MADE_BY_TASK,
         _MADE,
     ),
+    2: (_AGENT_KEYS, _AGENT_KEY_SECRETS, *_EVERRUNS),
 }
 """What makes the next version out of each earlier one."""

@@ -80,6 +80,8 @@ class Daemon:
             descriptors=descriptors,
             version=version,
         )
+        self._changed: set[str] = set()
+        self._stages.access.on_change = self._credentials_changed
         self._desk = FrontDesk(config, self._stages.parts(self.reload), token=state.admin_token)
         self._reloader = Reloader(
             config,
@@ -103,6 +105,7 @@ class Daemon:
             stack.push_async_callback(self._stages.backends.aclose, 0.0)
             stack.push_async_callback(self._close_planes)
             stack.push_async_callback(self._stages.registry.aclose)
+            stack.push_async_callback(self._stages.access.aclose)
             stack.push_async_callback(self._close_desk)
             self._stages.makers.open(self._reloader.config.limits.stop_grace)
             await self._desk.open()
@@ -150,6 +153,11 @@ class Daemon:
         self._asked.append(asyncio.get_running_loop().create_future())
         self._wake.set()
 
+    def _credentials_changed(self, directory: str) -> None:
+        """Have the cards of a directory's capsule say so, in the next turn; what they are good for holds already."""
+        self._changed.add(directory)
+        self._wake.set()
+
     # The pipeline
 
     async def _follow(self) -> None:
@@ -170,6 +178,9 @@ class Daemon:
             except TimeoutError:
                 pass
             self._wake.clear()
+            if self._changed:
+                changed, self._changed = self._changed, set()
+                await self._stages.pool.refresh(sorted(changed))
             if self._asked or self._snapshot is not None or (wake_at is not None and wake_at <= loop.time()):
                 wake_at = await self._turn()
             if watchdog is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from sidecar.tasks.model import Rules
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from sidecar.auth.access import Access
     from sidecar.cards.views import View
     from sidecar.daemon.backends import Backends
     from sidecar.doors.murmur import FrameStream
@@ -57,7 +58,10 @@ class Front:
 class Fronts:
     """Opens and closes what listeners show: the `Doors` of the pool. One event loop."""
 
-    def __init__(self, *, engines: Engines, metrics: Metrics, planes: Planes, backends: Backends) -> None:
+    def __init__(
+        self, *, engines: Engines, metrics: Metrics, planes: Planes, backends: Backends, access: Access
+    ) -> None:
+        self._access = access
         self._engines = engines
         self._metrics = metrics
         self._planes = planes
@@ -68,6 +72,7 @@ class Fronts:
     async def open(self, capsule: Capsule) -> Served:
         """Return what a capsule's port shows; its port must be known."""
         settings = capsule.settings
+        capsule = replace(capsule, credentials=self._access.kinds(capsule))
         engine = await self._engines.open(capsule.session_id, Rules.of(capsule, max_live=settings.tasks))
         await self._backends.open(engine, capsule)
         counters = self._metrics.capsule(capsule.id)
@@ -79,7 +84,7 @@ class Fronts:
             count=counters.request,
         )
         self._open[capsule.session_id] = self._by_capsule[capsule.id] = Front(capsule, engine, door)
-        return Served(capsule, Cards(capsule), door, counters, partial(_generation, engine))
+        return Served(capsule, Cards(capsule), door, counters, partial(_generation, engine), self._access)
 
     async def close(self, session_id: str) -> None:
         """Let go of a session that is served no longer; its tasks stay in the log."""

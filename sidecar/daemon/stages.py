@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from sidecar.auth.access import Access
+from sidecar.auth.keys import KeyRing
+from sidecar.auth.providers import Providers
 from sidecar.config.hosts import public_host, public_origin
 from sidecar.daemon.backends import Backends, Makers
 from sidecar.daemon.front_desk import limits_of
@@ -67,8 +70,15 @@ class Stages:
         self.planes = Planes()
         self.makers = Makers(state.directory / "processes", environ)
         self.backends = Backends(self.makers.make)
+        self._ring = KeyRing.load(store)
+        self._providers = Providers()
+        self.access = Access(self._ring, self._providers, admin_token=state.admin_token)
         self._fronts = Fronts(
-            engines=self.engines, metrics=self.metrics, planes=self.planes, backends=self.backends
+            engines=self.engines,
+            metrics=self.metrics,
+            planes=self.planes,
+            backends=self.backends,
+            access=self.access,
         )
         self.registry = Registry(
             store,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -16,7 +17,7 @@ from sidecar.listeners.plan import plan
 from sidecar.model import served_methods, served_planes
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Coroutine, Sequence
+    from collections.abc import Container, Coroutine, Iterable, Sequence
 
     from sidecar.model import Capsule, Wanted
     from sidecar.serve.endpoint import Planes, Served
@@ -146,6 +147,13 @@ class Pool:
             self._release()
             self._keep_trying()
 
+    async def refresh(self, directories: Iterable[str]) -> None:
+        """Show anew what these directories' capsules show: something changed that no manifest and no setting says."""
+        async with self._lock:
+            for directory in directories:
+                if directory in self._open:
+                    await self._swap(self._open[directory].wanted, changed_at=time.time())
+
     async def aclose(self, budget: float | None = None) -> None:
         """Close every listener, each stream with its last frame, within `budget` seconds; sessions are not ended."""
         self._closed = True
@@ -196,10 +204,10 @@ class Pool:
             self._held.discard(session_id)
             self._own(self._doors.close(session_id), f"close {session_id}")
 
-    async def _swap(self, wanted: Wanted) -> None:
+    async def _swap(self, wanted: Wanted, changed_at: float | None = None) -> None:
         listener = self._open[wanted.capsule.directory]
         try:
-            served = await self._serve(wanted, listener.port)
+            served = await self._serve(wanted, listener.port, changed_at)
         except Exception:
             # the boundary of one capsule: whatever is wrong with it, what it served before goes on, and so do the others
             log.exception("capsule_failed", capsule=wanted.capsule.id)
@@ -250,9 +258,12 @@ class Pool:
             raise
         return listener
 
-    async def _serve(self, wanted: Wanted, port: int) -> Served:
-        self._held.add(wanted.capsule.session_id)
-        return await self._doors.open(replace(wanted.capsule, port=port))
+    async def _serve(self, wanted: Wanted, port: int, changed_at: float | None = None) -> Served:
+        capsule = wanted.capsule
+        self._held.add(capsule.session_id)
+        return await self._doors.open(
+            replace(capsule, port=port, changed_at=capsule.changed_at if changed_at is None else changed_at)
+        )
 
     def _keep_trying(self) -> None:
         if self._waiting and (self._retrier is None or self._retrier.done()):

@@ -25,6 +25,9 @@ from sidecar.model.manifest import (
     served_planes,
 )
 from sidecar.model.settings import (
+    INTROSPECTED,
+    OIDC,
+    PERSONAL,
     AuthKind,
     AuthSettings,
     CommandSettings,
@@ -49,8 +52,11 @@ from sidecar.model.status import (
 __all__ = [
     "DEFAULT_MAX_BYTES",
     "DEFAULT_MAX_TTL",
+    "INTROSPECTED",
     "MANIFEST_NAME",
     "METHODS",
+    "OIDC",
+    "PERSONAL",
     "AfterTask",
     "Answer",
     "Artifact",

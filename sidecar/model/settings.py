@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
     from typing import Self
@@ -82,6 +82,12 @@ class ForwardSettings:
     planes: str = "workspace"
 
 
+PERSONAL: Final = "personal_access_token"
+OIDC: Final = "oidc"
+INTROSPECTED: Final = "o_auth2"
+"""Kinds of credentials that the configuration makes good, as Everruns cards name them."""
+
+
 @dataclass(frozen=True, slots=True)
 class ProviderSettings:
     """A service that vouches for callers; `kind` is `oidc` or `introspection`.
@@ -117,6 +123,17 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True)
+class AuthKind:
+    """One kind of credential that a capsule accepts.
+
+    `type` is `agent_key`, `runtime_token`, `personal_access_token`, `oidc` (which alone has an `issuer`) or `o_auth2`.
+    """
+
+    type: str
+    issuer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AuthSettings:
     """Whom a capsule lets in, of what the configuration says; agent keys come on top.
 
@@ -129,16 +146,14 @@ class AuthSettings:
     personal_tokens: tuple[PersonalToken, ...] = ()
     rate: Rate | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class AuthKind:
-    """One kind of credential that a capsule accepts.
-
-    `type` is `agent_key`, `runtime_token`, `personal_access_token`, `oidc` (which alone has an `issuer`) or `o_auth2`.
-    """
-
-    type: str
-    issuer: str | None = None
+    @property
+    def kinds(self) -> tuple[AuthKind, ...]:
+        """The kinds of credentials that the configuration makes good, in the order of Everruns cards."""
+        found = [AuthKind(PERSONAL)] if self.personal_tokens else []
+        found += [
+            AuthKind(OIDC, one.url) if one.kind == OIDC else AuthKind(INTROSPECTED) for one in self.providers
+        ]
+        return tuple(dict.fromkeys(found))
 
 
 @dataclass(frozen=True, slots=True)

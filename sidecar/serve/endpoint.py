@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from aiohttp import hdrs
 
@@ -15,14 +16,16 @@ from sidecar.web.pouring import pour
 from sidecar.web.stream import EventStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from aiohttp import web
 
+    from sidecar.auth.access import Access, Caller
     from sidecar.cards.served import Cards
     from sidecar.model import Answer, Capsule
     from sidecar.ops.metrics import Counters
     from sidecar.web.answers import Wire
+    from sidecar.web.connection import Connection
     from sidecar.web.server import Policy
     from sidecar.web.stream import Frames
 
@@ -70,7 +73,7 @@ class Planes(Protocol):
 class Served:
     """All that a capsule's port shows at one moment; a reload makes another one.
 
-    `generation` counts the session's ended tasks.
+    `generation` counts the session's ended tasks; `access` says who may have what.
     """
 
     capsule: Capsule
@@ -78,6 +81,7 @@ class Served:
     door: Door
     counters: Counters
     generation: Callable[[], int]
+    access: Access
 
 
 class Endpoint:
@@ -107,6 +111,10 @@ class Endpoint:
         before, self._served = self._served.capsule.session_id, served
         if before != served.capsule.session_id:
             self._end_streams()
+        served.access.streams.recheck(served.capsule.directory)
+
+    def _capsule_now(self) -> Capsule:
+        return self._served.capsule
 
     def end_streams(self) -> None:
         """Have every stream end with its closing frame, those that are yet to come included."""
@@ -118,20 +126,50 @@ class Endpoint:
             stream.end()
 
     async def handle(self, request: web.BaseRequest) -> Wire | web.StreamResponse:
-        """Answer one request that the guard let through; raises RefusedError for a refusal."""
+        """Answer one request that the guard let through; raises RefusedError for a refusal.
+
+        Cards are public, and a peer's handle is a credential itself. Everything else is the operator's, what is at no
+        path included: where the door is closed a stranger learns nothing of what is there.
+        """
         path = request.raw_path.partition("?")[0]
         served = self._served
-        if path == DOOR:
-            return await self._door(request, served)
         view = CARDS.get(path)
         if view is not None:
             return answer_card(request, served, view)
-        if path.startswith(RESOURCES):
+        if _is_peers(path):
             return await self._plane(request, served, path)
+        caller = await self._caller(request, served)
+        if path == DOOR:
+            return await self._door(request, served, caller)
+        if path.startswith(RESOURCES):
+            return await self._plane(request, served, path, caller)
         served.counters.request("other", "not_found")
         raise RefusedError(_UNKNOWN)
 
-    async def _door(self, request: web.BaseRequest, served: Served) -> Wire | web.StreamResponse:
+    async def _caller(self, request: web.BaseRequest, served: Served) -> Caller:
+        """Return who asks, before the path or the body is looked at; raises RefusedError."""
+        access = served.access
+        try:
+            caller = await access.operator(served.capsule, request.headers)
+            access.admit(served.capsule, caller, request.remote)
+        except RefusedError as error:
+            served.counters.request("other", error.refusal.code)
+            raise
+        return caller
+
+    @contextmanager
+    def _held(self, request: web.BaseRequest, served: Served, caller: Caller) -> Iterator[None]:
+        """End the connection under what lasts, once the caller's credential is not good any more."""
+        cut = cast("Connection", request.protocol).cut
+        hold = served.access.streams.hold(self._capsule_now, caller, cut, door=True)
+        try:
+            yield
+        finally:
+            hold.release()
+
+    async def _door(
+        self, request: web.BaseRequest, served: Served, caller: Caller
+    ) -> Wire | web.StreamResponse:
         if request.method != hdrs.METH_POST:
             served.counters.request("other", _CALLS.code)
             raise RefusedError(_CALLS)
@@ -151,11 +189,14 @@ class Endpoint:
         if self._ending or self._served.capsule.session_id != served.capsule.session_id:
             stream.end()
         try:
-            return await stream.send(request)
+            with self._held(request, served, caller):
+                return await stream.send(request)
         finally:
             self._streams.discard(stream)
 
-    async def _plane(self, request: web.BaseRequest, served: Served, path: str) -> Wire | web.StreamResponse:
+    async def _plane(
+        self, request: web.BaseRequest, served: Served, path: str, caller: Caller | None = None
+    ) -> Wire | web.StreamResponse:
         plane = _plane_of(path)
         try:
             answer = await self._planes.answer(
@@ -165,7 +206,12 @@ class Endpoint:
             served.counters.plane(plane, error.refusal.code)
             raise
         served.counters.plane(plane, _OUTCOMES.get(answer.status, "other"))
-        return await pour(request, answer) if isinstance(answer, Streamed) else wire(answer)
+        if not isinstance(answer, Streamed):
+            return wire(answer)
+        if caller is None:
+            return await pour(request, answer)
+        with self._held(request, served, caller):
+            return await pour(request, answer)
 
 
 def answer_card(request: web.BaseRequest, served: Served, view: View) -> Wire:
@@ -189,7 +235,11 @@ def _header(request: web.BaseRequest) -> Callable[[str], str | None]:
     return lambda name: ", ".join(headers.getall(name)) if name in headers else None
 
 
+def _is_peers(path: str) -> bool:
+    return path.startswith(PEER) and path[len(PEER) : len(PEER) + 1] in ("", "/")
+
+
 def _plane_of(path: str) -> str:
-    if path == PEER or path.startswith(PEER + "/"):
+    if _is_peers(path):
         return "peer_files"
     return "files" if path == FILES or path.startswith(FILES + "/") else "other"

@@ -12,6 +12,7 @@ from sidecar.serve.endpoint import Endpoint, Served
 from sidecar.web.guards import Guards, Rules
 from sidecar.web.server import HttpLimits, HttpServer, Policy
 from sidecar.web.sockets import listen
+from tests.support.credentials import access_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,7 +32,7 @@ class Shut:
 @asynccontextmanager
 async def served_on_a_port(capsule: Capsule, planes: Planes, *, idle: float = 20.0) -> AsyncIterator[int]:
     """Serve a capsule on a free port, and yield that."""
-    served = Served(capsule, Cards(capsule), Shut(), Counters(), lambda: 0)
+    served = Served(capsule, Cards(capsule), Shut(), Counters(), lambda: 0, access_of())
     policy = Policy(Guards(Rules("listen")), HttpLimits(idle=idle))
     endpoint = Endpoint(served, planes=planes, policy=policy)
     server = HttpServer(endpoint.handle, name="a", policy=policy)

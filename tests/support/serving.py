@@ -19,11 +19,13 @@ from sidecar.tasks.engines import Engines
 from sidecar.tasks.model import Rules as TaskRules
 from sidecar.web.guards import Guards, Rules
 from sidecar.web.server import HttpLimits, Policy, RefusalLog
+from tests.support.credentials import access_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from sidecar.auth.access import Access
     from sidecar.tasks.engine import Engine
 
 _FIRST = 20_000 + os.getpid() % 13 * 300
@@ -37,6 +39,7 @@ class Facts:
 
     ports: dict[str, int] = field(default_factory=dict)
     reasons: dict[str, list[str]] = field(default_factory=dict)
+    troubles: dict[str, str | None] = field(default_factory=dict)
 
     def bound(self, directory: str, port: int) -> None:
         """Take note."""
@@ -46,6 +49,10 @@ class Facts:
         """Take note."""
         self.ports.pop(directory, None)
         self.reasons.setdefault(directory, []).append(reason)
+
+    def troubled(self, directory: str, reason: str | None) -> None:
+        """Take note."""
+        self.troubles[directory] = reason
 
 
 @dataclass
@@ -59,6 +66,7 @@ class Bench:
     fronts: Fronts
     defaults: dict[str, Any]
     engines: Engines
+    access: Access
 
     def want(
         self,
@@ -117,7 +125,10 @@ async def bench(
     engines = Engines(store, keep_events=10_000, keep_tasks=3600.0)
     metrics = Metrics("test")
     facts = Facts()
-    fronts = Fronts(engines=engines, metrics=metrics, planes=planes, backends=Backends(lambda _: Inbox()))
+    access = access_of(store)
+    fronts = Fronts(
+        engines=engines, metrics=metrics, planes=planes, backends=Backends(lambda _: Inbox()), access=access
+    )
     policy = Policy(
         Guards(Rules("listen", advertised=("localhost",))),
         HttpLimits(**{"idle": 20.0, **limits}),
@@ -134,9 +145,12 @@ async def bench(
         first_retry=0.05,
     )
     try:
-        yield Bench(root, pool, facts, metrics, fronts, {"heartbeat": heartbeat, "streams": streams}, engines)
+        yield Bench(
+            root, pool, facts, metrics, fronts, {"heartbeat": heartbeat, "streams": streams}, engines, access
+        )
     finally:
         await pool.aclose()
+        await access.aclose()
         await engines.aclose()
         await planes.aclose()
         store.close()

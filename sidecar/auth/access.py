@@ -1,0 +1,358 @@
+"""Who a request on a capsule comes from, and whether that is enough: a header in, a caller or a refusal out."""
+
+from __future__ import annotations
+
+import hmac
+import re
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final
+
+from aiohttp import hdrs
+
+from sidecar.auth import fixed, keys, runtime_token
+from sidecar.auth.holds import Holds
+from sidecar.auth.rate import Rates
+from sidecar.auth.runtime_token import RuntimeTokens, virtual_user
+from sidecar.errors import RefusedError, refusal
+from sidecar.model import INTROSPECTED, OIDC, PERSONAL, AuthKind
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from multidict import CIMultiDictProxy
+
+    from sidecar.auth.keys import KeyRing
+    from sidecar.auth.providers import Providers
+    from sidecar.auth.vouching import Vouched
+    from sidecar.errors import Refusal
+    from sidecar.model import Capsule, PersonalToken, ProviderSettings
+
+END_USER: Final = "End-User"
+LONGEST_END_USER: Final = 256
+OPERATOR: Final = "operator"
+"""Whose the tasks of the operator are, and of all who come without credentials: an open capsule has one owner."""
+ANONYMOUS_KIND: Final = "anonymous"
+ADMIN_KIND: Final = "admin"
+AGENT_KEY: Final = "agent_key"
+RUNTIME_TOKEN: Final = "runtime_token"  # noqa: S105 - the name of a kind
+CHALLENGE: Final = 'Bearer realm="sidecar"'
+
+_BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.ASCII | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGrip:
+    """What an agent key's caller holds: the key, and the hash of the secret; None for a runtime token."""
+
+    key_id: str
+    sha256: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks. `owner` is whose tasks and sessions it sees; `kind` one of `AuthKind.type`, `anonymous` or `admin`.
+
+    `operator`: it may use the murmur door and the files plane where these are closed. `end_user` is whom a key speaks
+    for; `end_users` whether it may. `expires_at` (Unix seconds) is when the credential ends by itself. `grip` is
+    what the credential rests on, and `again` asks its provider once more, where only that one knows.
+    """
+
+    owner: str
+    kind: str
+    operator: bool = False
+    end_user: str | None = None
+    end_users: bool = False
+    expires_at: float | None = None
+    grip: KeyGrip | PersonalToken | ProviderSettings | None = None
+    again: Callable[[], Awaitable[Vouched | None]] | None = field(default=None, compare=False, repr=False)
+
+
+ANONYMOUS: Final = Caller(OPERATOR, ANONYMOUS_KIND, operator=True)
+ADMIN: Final = Caller(OPERATOR, ADMIN_KIND, operator=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeAuth:
+    """What a key gets for one of its end users: a token that lasts so many seconds, and an id that stays the same."""
+
+    access_token: str = field(repr=False)
+    expires_in: int
+    virtual_user_id: str
+
+
+class Access:
+    """Decides for every capsule. One event loop.
+
+    `admin_token` opens the murmur door and the files plane. `clock` is in Unix seconds, `monotonic` in seconds that
+    never go back. `streams` ends what is open with the credential that opened it; `on_change` is called with the
+    directory of a capsule whose kinds of credentials may be others now.
+    """
+
+    def __init__(
+        self,
+        ring: KeyRing,
+        providers: Providers,
+        *,
+        admin_token: str,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ring = ring
+        self._providers = providers
+        self._admin = sha256(admin_token.encode()).digest()
+        self._clock = clock
+        self._tokens = RuntimeTokens()
+        self._rates = Rates(monotonic)
+        self.streams = Holds(self, clock=clock)
+        self.on_change: Callable[[str], object] = lambda _: None
+        ring.on_change = self._changed
+
+    async def aclose(self) -> None:
+        """End every question that is under way."""
+        await self.streams.aclose()
+        await self._providers.aclose()
+
+    def _changed(self, directory: str) -> None:
+        self.streams.recheck(directory)
+        self.on_change(directory)
+
+    def wants(self, capsule: Capsule) -> bool:
+        """Whether a capsule has credentials: then a stranger gets no further than its public cards.
+
+        One that had an agent key has, also when that is over: only a key that is forgotten leaves it open.
+        """
+        auth = capsule.settings.auth
+        return bool(
+            auth.providers
+            or auth.personal_tokens
+            or auth.door == "authenticated"
+            or self._ring.any_in(capsule.directory)
+        )
+
+    def guards_door(self, capsule: Capsule) -> bool:
+        """Whether the murmur door and the files plane are closed to strangers."""
+        return capsule.settings.auth.door != "open" and self.wants(capsule)
+
+    def kinds(self, capsule: Capsule) -> tuple[AuthKind, ...]:
+        """Return the kinds of credentials that a capsule takes, in the order of Everruns cards; none: it is open."""
+        if not self.wants(capsule):
+            return ()
+        auth, now = capsule.settings.auth, self._clock()
+        found = list(auth.kinds)
+        own = self._ring.of(capsule.directory, capsule.manifest.name)
+        if any(key.end_users and key.is_valid(now) for key in own):
+            found.insert(0, AuthKind(RUNTIME_TOKEN))
+        if own or not found:
+            found.insert(0, AuthKind(AGENT_KEY))
+        return tuple(found)
+
+    async def caller(self, capsule: Capsule, headers: CIMultiDictProxy[str]) -> Caller:
+        """Return who asks, for every door but the murmur one. Raises RefusedError 401 or 403.
+
+        A capsule without credentials takes no notice of what is sent. All 401 are alike, so that nobody learns what
+        is wrong with a guess.
+        """
+        if not self.wants(capsule):
+            return ANONYMOUS
+        token = bearer_of(headers)
+        if token is None:
+            raise RefusedError(UNAUTHORIZED)
+        return await self.bearer(capsule, token, headers.getall(END_USER, ()))
+
+    async def operator(self, capsule: Capsule, headers: CIMultiDictProxy[str]) -> Caller:
+        """Return who asks, for the murmur door and the files plane. Raises RefusedError 401 or 403."""
+        if not self.guards_door(capsule):
+            return ANONYMOUS
+        token = bearer_of(headers)
+        if token is None:
+            raise RefusedError(UNAUTHORIZED)
+        if hmac.compare_digest(sha256(token.encode()).digest(), self._admin):
+            return ADMIN
+        caller = await self.bearer(capsule, token, headers.getall(END_USER, ()))
+        if not caller.operator:
+            raise RefusedError(NOT_OPERATOR)
+        return caller
+
+    async def bearer(self, capsule: Capsule, token: str, end_users: Sequence[str] = ()) -> Caller:
+        """Return whose token it is, on a capsule that has credentials; `end_users` are the values of `End-User`.
+
+        Raises RefusedError 401 or 403.
+        """
+        caller = await self._known(capsule, token)
+        if caller is None:
+            raise RefusedError(UNAUTHORIZED)
+        if not end_users:
+            return caller
+        if not caller.end_users:
+            raise RefusedError(NO_END_USERS)
+        if len(end_users) != 1 or not _is_end_user(end_users[0]):
+            raise RefusedError(BAD_END_USER)
+        return _speaking_for(caller, end_users[0])
+
+    def admit(self, capsule: Capsule, caller: Caller, peer: str | None) -> None:
+        """Count a request of a caller; raise RefusedError 429 where it is one too many.
+
+        Callers without credentials are told apart by their address.
+        """
+        rate = capsule.settings.auth.rate
+        if rate is None:
+            return
+        who = peer if caller.kind == ANONYMOUS_KIND else caller.owner
+        wait = self._rates.take((capsule.session_id, caller.kind == ANONYMOUS_KIND, who), rate)
+        if wait is not None:
+            raise RefusedError(
+                refusal("rate_limited", "Too many requests; try again later.", ("retry-after", str(wait)))
+            )
+
+    def issue(self, capsule: Capsule, caller: Caller) -> RuntimeAuth:
+        """Exchange an agent key that speaks for an end user for a runtime token of that one.
+
+        Raises RefusedError: 401 for what is no agent key, since nothing else is exchanged; 403 for a key that may
+        not, or that names no end user.
+        """
+        if caller.kind != AGENT_KEY or not isinstance(caller.grip, KeyGrip):
+            raise RefusedError(UNAUTHORIZED)
+        if not caller.end_users:
+            raise RefusedError(NO_END_USERS)
+        if caller.end_user is None:
+            raise RefusedError(BAD_END_USER)
+        key_id = caller.grip.key_id
+        return RuntimeAuth(
+            self._tokens.issue(capsule.session_id, key_id, caller.end_user, self._clock()),
+            runtime_token.LASTS,
+            virtual_user(key_id, caller.end_user),
+        )
+
+    def ends_at(self, caller: Caller) -> float | None:
+        """Return when a caller's credential ends, as far as is known now: Unix seconds, None for never."""
+        grip = caller.grip
+        times = [caller.expires_at]
+        if isinstance(grip, KeyGrip) and (key := self._ring.get(grip.key_id)) is not None:
+            times.append(key.ends_at(grip.sha256))
+        return min((at for at in times if at is not None), default=None)
+
+    def still_good(self, capsule: Capsule, caller: Caller, *, door: bool) -> bool:
+        """Whether what a caller was let in with is still good; `door`: for the murmur door or the files plane."""
+        if caller.kind == ADMIN_KIND:
+            return True
+        if caller.kind == ANONYMOUS_KIND:
+            return not (self.guards_door(capsule) if door else self.wants(capsule))
+        now, grip, auth = self._clock(), caller.grip, capsule.settings.auth
+        if caller.expires_at is not None and now >= caller.expires_at:
+            return False
+        if not isinstance(grip, KeyGrip):
+            return grip in auth.personal_tokens or grip in auth.providers
+        key = self._ring.get(grip.key_id)
+        if key is None or not key.is_valid(now) or not _is_of(key, capsule):
+            return False
+        return grip.sha256 is None or any(
+            one.sha256 == grip.sha256 and one.is_valid(now) for one in key.secrets
+        )
+
+    async def _known(self, capsule: Capsule, token: str) -> Caller | None:
+        """Return whose a token is, by its shape: ours are shown to nobody else."""
+        auth = capsule.settings.auth
+        if token.startswith(fixed.PREFIX):
+            member = fixed.member_with(auth.personal_tokens, token)
+            return None if member is None else Caller(f"member:{member.member}", PERSONAL, grip=member)
+        if token.startswith(keys.PREFIX):
+            return self._with_key(capsule, token)
+        if token.startswith(runtime_token.PREFIX):
+            return self._with_runtime_token(capsule, token)
+        if not auth.providers or hmac.compare_digest(sha256(token.encode()).digest(), self._admin):
+            return None
+        found = await self._providers.check(auth.providers, token)
+        if found is None:
+            return None
+        provider, vouched = found
+        kind = OIDC if provider.kind == "oidc" else INTROSPECTED
+        return Caller(
+            # a URL has no space, so that no subject can look like one of another provider
+            f"{kind} {provider.url} {vouched.subject}",
+            kind,
+            expires_at=vouched.expires_at,
+            grip=provider,
+            again=None if kind == OIDC else partial(self._providers.ask, provider, token),
+        )
+
+    def _with_key(self, capsule: Capsule, token: str) -> Caller | None:
+        found = self._ring.find(capsule.directory, capsule.manifest.name, token)
+        if found is None:
+            return None
+        key, secret = found
+        return Caller(
+            f"key:{key.id}",
+            AGENT_KEY,
+            operator=key.operator,
+            end_users=key.end_users,
+            grip=KeyGrip(key.id, secret.sha256),
+        )
+
+    def _with_runtime_token(self, capsule: Capsule, token: str) -> Caller | None:
+        now = self._clock()
+        claims = self._tokens.read(token, capsule.session_id, now)
+        key = None if claims is None else self._ring.get(claims.key_id)
+        if claims is None or key is None or not key.is_valid(now) or not _is_of(key, capsule):
+            return None
+        return Caller(
+            _owner(f"key:{key.id}", claims.end_user),
+            RUNTIME_TOKEN,
+            end_user=claims.end_user,
+            expires_at=claims.expires_at,
+            grip=KeyGrip(key.id, None),
+        )
+
+
+def bearer_of(headers: CIMultiDictProxy[str]) -> str | None:
+    """Return the token of the one `Authorization: Bearer` header (RFC 6750 section 2.1); None for anything else."""
+    given = headers.getall(hdrs.AUTHORIZATION, ())
+    match = _BEARER.fullmatch(given[0].strip()) if len(given) == 1 else None
+    return None if match is None else match[1]
+
+
+def _owner(key_owner: str, end_user: str) -> str:
+    return f"{key_owner}:{end_user}"
+
+
+def _speaking_for(caller: Caller, end_user: str) -> Caller:
+    """Return a key's caller for one end user, who is nobody's operator."""
+    return Caller(
+        _owner(caller.owner, end_user),
+        caller.kind,
+        end_user=end_user,
+        end_users=True,
+        expires_at=caller.expires_at,
+        grip=caller.grip,
+    )
+
+
+def _is_end_user(text: str) -> bool:
+    return 1 <= len(text) <= LONGEST_END_USER and text == text.strip() and text.isprintable()
+
+
+def _is_of(key: keys.AgentKey, capsule: Capsule) -> bool:
+    return (key.directory, key.name) == (capsule.directory, capsule.manifest.name)
+
+
+def _forbidden(text: str) -> Refusal:
+    challenge = f'{CHALLENGE}, error="insufficient_scope"'
+    return refusal("forbidden", text, ("www-authenticate", challenge))
+
+
+UNAUTHORIZED: Final = refusal(
+    "unauthorized",
+    "This needs a credential that is good for this capsule, in one header: Authorization: Bearer TOKEN.",
+    ("www-authenticate", CHALLENGE),
+)
+NOT_OPERATOR: Final = _forbidden(
+    "This is the operator's: use the admin token, or an agent key that was made with --operator."
+)
+NO_END_USERS: Final = _forbidden(
+    "This credential cannot speak for end users: leave End-User out, or use an agent key made with --end-users."
+)
+BAD_END_USER: Final = _forbidden(
+    f"Name one end user: End-User, once, with 1 to {LONGEST_END_USER} characters and no blank at its edges."
+)
