@@ -14,10 +14,11 @@ from sidecar.tasks.log import Log, sessions
 from sidecar.tasks.model import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from sidecar.store import Store
     from sidecar.tasks.model import Rules
+    from sidecar.tasks.showing import Showing
 
 TRIM_PERIOD: Final = 60.0
 """Seconds between two looks for what the log keeps no longer."""
@@ -27,7 +28,8 @@ class Engines:
     """The engines of one daemon, one per session, and the owner of the task that trims their log.
 
     `keep_events` is per session, `keep_tasks` in seconds since a task ended. `on_end` is called with the final state
-    of each task that ends. Raises StoreError when the database cannot be read.
+    of each task that ends. `showings` are the views that keep something of their own in each commit. Raises
+    StoreError when the database cannot be read.
     """
 
     def __init__(
@@ -38,9 +40,11 @@ class Engines:
         keep_tasks: float,
         period: float = TRIM_PERIOD,
         on_end: Callable[[str], object] = lambda _: None,
+        showings: Sequence[Showing] = (),
     ) -> None:
         self._store = store
-        self._log = Log(store)
+        self._log = Log(store, showings)
+        self._showings = showings
         self._logged = store.read_now(sessions)
         self._engines: dict[str, Engine] = {}
         self._keep_events, self._keep_tasks = keep_events, keep_tasks
@@ -81,12 +85,17 @@ class Engines:
 
     async def trim(self) -> None:
         """Delete what the log keeps no longer. Raises StoreError."""
+        ended_before = time.time() - self._keep_tasks
         await trim.trim(
             self._store,
             keep_events=self._keep_events,
-            ended_before=time.time() - self._keep_tasks,
+            ended_before=ended_before,
             open_sessions=self._engines.keys(),
         )
+        for showing in self._showings:
+            await showing.trim(
+                keep_events=self._keep_events, ended_before=ended_before, open_sessions=self._engines.keys()
+            )
 
     async def aclose(self) -> None:
         """Close every engine and end the trimming. The store stays open."""

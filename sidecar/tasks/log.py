@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from sidecar.store import Store
     from sidecar.tasks.model import Change
+    from sidecar.tasks.showing import Showing
 
     Done = Callable[[StoreError | None], None]
     Entry = tuple[str, Change, Done]
@@ -75,8 +76,9 @@ class Log:
     fails, so does everything behind it, and every engine concerned starts again from what is committed.
     """
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, showings: Sequence[Showing] = ()) -> None:
         self.store = store
+        self._showings = showings
         self._chain = Chain()
         self._failing = False
         self._pending: list[Entry] = []
@@ -96,7 +98,7 @@ class Log:
     def _flush(self) -> None:
         batch, self._pending = self._pending, []
         self._flying.append(batch)
-        self.store.write(partial(_write, batch), self._chain).add_done_callback(self._land)
+        self.store.write(partial(_write, batch, self._showings), self._chain).add_done_callback(self._land)
 
     def _land(self, written: asyncio.Future[None]) -> None:
         failure = written.exception()
@@ -106,8 +108,11 @@ class Log:
         elif error is None and self._failing:
             _log.info("tasks_saved")
         self._failing = error is not None
-        for _, _, done in self._flying.popleft():
+        for _, change, done in self._flying.popleft():
             done(error)
+            if error is None:
+                for showing in self._showings:
+                    showing.landed(change)
         if not self._flying and not self._pending:
             self._chain.error = None
 
@@ -140,8 +145,8 @@ class Log:
         return await self.store.read(partial(_page, session_id, after, head))
 
 
-def _write(batch: Sequence[Entry], connection: sqlite3.Connection) -> None:
-    """Write the changes of a batch, one statement per kind of row.
+def _write(batch: Sequence[Entry], showings: Sequence[Showing], connection: sqlite3.Connection) -> None:
+    """Write the changes of a batch, one statement per kind of row, and then what views show of them.
 
     The order between the kinds is safe: a task is made once and changed only after that.
     """
@@ -178,6 +183,9 @@ def _write(batch: Sequence[Entry], connection: sqlite3.Connection) -> None:
     ):
         if rows:
             connection.executemany(statement, rows)
+    for showing in showings:
+        for session_id, change, _ in batch:
+            showing.write(connection, session_id, change)
 
 
 def _changed(task: Task) -> dict[str, Any]:

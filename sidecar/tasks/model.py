@@ -63,10 +63,14 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One message for a task: its text, and the whole of it as it came, in JSON."""
+    """One message for a task: its text, and the whole of it as it came, in JSON.
+
+    `receipt` is for the view whose door took it: what is to be committed beside it. It is not kept with the message.
+    """
 
     text: str
     json: str
+    receipt: object = None
 
     @classmethod
     def of(cls, json: str) -> Self:
