@@ -12,6 +12,7 @@ from sidecar.tasks.work import WorkSide
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from sidecar.tasks.follow import Follower
     from sidecar.tasks.model import Input
 
 
@@ -26,33 +27,75 @@ class Engine(WorkSide):
         Without a context it gets one of its own. Raises StoreError.
         """
         await self.load()
+        task = self._new(context_id, owner)
+        if not machine.has_room(self._state, self._rules):
+            return machine.rejected(task)
+        await self._ledger.commit(machine.submit(self._state, task, given))
+        return task
+
+    async def send_and_follow(
+        self, given: Input, *, context_id: str | None, owner: str
+    ) -> tuple[Task, Follower | None]:
+        """Do as `send` does, and return with the task who follows it from its first event on; a rejected one nobody."""
+        await self.load()
+        task = self._new(context_id, owner)
+        if not machine.has_room(self._state, self._rules):
+            return machine.rejected(task), None
+        follower = self.telling.begin(task.id)
+        try:
+            await self._ledger.commit(machine.submit(self._state, task, given))
+        except BaseException:
+            follower.close()
+            raise
+        return task, follower
+
+    def _new(self, context_id: str | None, owner: str) -> Task:
         new = self._ids()
-        task = Task(
+        return Task(
             id=f"tsk_{new}",
             context_id=f"ctx_{new}" if context_id is None else context_id,
             owner=owner,
             state=TaskState.SUBMITTED,
             created_at=time.time(),
         )
-        if not machine.has_room(self._state, self._rules):
-            return machine.rejected(task)
-        await self._ledger.commit(machine.submit(self._state, task, given))
-        return task
 
-    async def deliver(self, given: Input, *, task_id: str | None = None) -> Task | None:
-        """Deliver input to a task that waits for it, without an id to the one that has waited longest.
+    async def deliver(
+        self,
+        given: Input,
+        *,
+        task_id: str | None = None,
+        context_id: str | None = None,
+        owner: str | None = None,
+    ) -> Task | None:
+        """Deliver input to the task that has waited for it longest: of all, or of a context, an owner; or to this one.
 
         Return the task as it goes on, None if it does not wait or none does. Raises StoreError.
         """
         await self.load()
-        waiting = self._state.waiting
+        live, waiting = self._state.live, self._state.waiting
         if task_id is None:
-            task_id = next(iter(waiting), None)
+            task_id = next(
+                (
+                    i
+                    for i in waiting
+                    if context_id in (None, live[i].context_id) and owner in (None, live[i].owner)
+                ),
+                None,
+            )
         if task_id is None or task_id not in waiting:
             return None
         change = machine.deliver(self._state, self._state.live[task_id], given, time.time())
         await self._ledger.commit(change)
         return change.updates[0]
+
+    async def live(self, context_id: str, owner: str) -> Sequence[Task]:
+        """Return an owner's tasks of a context that are not over, the oldest first: to decide on, not to show.
+
+        Raises StoreError.
+        """
+        await self.load()
+        tasks = self._state.live.values()
+        return [task for task in tasks if task.context_id == context_id and task.owner == owner]
 
     async def list(self, most: int) -> Sequence[Task]:
         """Return the committed tasks, the newest first, at most so many, without output. Raises StoreError."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from sidecar.events import Task
     from sidecar.tasks.log import Log
     from sidecar.tasks.model import Change
+    from sidecar.tasks.telling import Telling
 
     Waiters = list[asyncio.Future[None]]
 
@@ -26,6 +27,7 @@ class Ledger:
 
     Callers and streams hear of a change after its commit. When a commit fails, the state is worth nothing: it is
     read anew from the log before the next decision. `landed` is called with each change that was committed.
+    `published` is the number of the last event that streams could hear of, `telling` hears of all of them.
     """
 
     __slots__ = (
@@ -37,8 +39,10 @@ class Ledger:
         "_under_way",
         "closed",
         "feed",
+        "published",
         "stale",
         "state",
+        "telling",
     )
 
     def __init__(
@@ -49,6 +53,8 @@ class Ledger:
         self.state = State() if state is None else state
         self.stale = state is None
         self.closed = False
+        self.published = self.state.seq
+        self.telling: Telling | None = None
         self._session_id = session_id
         self._log = log
         self._landed = landed
@@ -66,6 +72,9 @@ class Ledger:
                     await self.settled()
                     self.state = await self._log.load(self._session_id)
                     await self._show_up_to(self.state.frame)
+                    self.published = self.state.seq
+                    if self.telling is not None:
+                        self.telling.look_again()
                     self.stale = False
 
     async def commit(self, change: Change) -> None:
@@ -90,6 +99,11 @@ class Ledger:
         await _landing(waiters)
         return task
 
+    async def landed(self) -> None:
+        """Wait for every change that is under way now. Raises StoreError where the last of them failed."""
+        if self._under_way:
+            await _landing(next(reversed(self._under_way.values())))
+
     async def settled(self) -> None:
         """Wait until no change of this session is under way."""
         while self._under_way:
@@ -104,6 +118,10 @@ class Ledger:
         if error is None:
             self._landed(change)
             self.feed.publish(change.events)
+            if change.events:
+                self.published = change.events[-1].seq
+                if self.telling is not None:
+                    self.telling.publish(change.events)
         else:
             self.stale = True
         for waiter in waiters:

@@ -10,6 +10,7 @@ from sidecar.events import TaskState
 from sidecar.ops.uuid7 import Uuid7
 from sidecar.tasks.ledger import Ledger
 from sidecar.tasks.orders import Hands
+from sidecar.tasks.telling import Telling
 from sidecar.tasks.timeouts import Timeouts
 
 if TYPE_CHECKING:
@@ -79,9 +80,19 @@ class TaskSpace:
         return self._ledger.state.generation
 
     @property
+    def telling(self) -> Telling:
+        """What tells of tasks as a whole; made at first use, so that a session that nobody asks so has none."""
+        if self._ledger.telling is None:
+            self._ledger.telling = Telling(self._log.store, self.session_id, self._ledger, self.get)
+            if self.closed:
+                self._ledger.telling.followers.end()
+        return self._ledger.telling
+
+    @property
     def open_streams(self) -> int:
         """Streams that are open now."""
-        return len(self.feed)
+        telling = self._ledger.telling
+        return len(self.feed) + (0 if telling is None else telling.followers.streams)
 
     def counts(self) -> dict[str, int]:
         """Return the number of live tasks by state."""
@@ -115,6 +126,8 @@ class TaskSpace:
         """Decide nothing more, end the streams with their closing frame, and wait for what is under way."""
         self._ledger.closed = True
         self.feed.end()
+        if self._ledger.telling is not None:
+            self._ledger.telling.followers.end()
         self._hands.let_go()
         await self._timeouts.aclose()
         await self._ledger.settled()
