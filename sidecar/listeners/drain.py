@@ -19,12 +19,12 @@ async def drain(listeners: Collection[Listener], *, budget: float, cut: float = 
     Streams end with their closing frame, requests with their answer; clients that do not read are cut off after
     `cut` seconds.
     """
-    for listener in listeners:
-        listener.server.stop_accepting()
+    servers = [server for listener in listeners for server in listener.servers]
+    for server in servers:
+        server.stop_accepting()
     for listener in listeners:
         listener.endpoint.end_streams()
     async with asyncio.TaskGroup() as group:
-        for listener in listeners:
-            if listener.server.busy:
-                name = f"drain {listener.server.name}"
-                group.create_task(listener.server.drain(budget=budget, cut=cut), name=name)
+        for server in servers:
+            if server.busy:
+                group.create_task(server.drain(budget=budget, cut=cut), name=f"drain {server.name}")

@@ -14,6 +14,7 @@ from sidecar.listeners.binding import Binder, UnboundError
 from sidecar.listeners.drain import drain
 from sidecar.listeners.listener import Listener
 from sidecar.listeners.plan import plan
+from sidecar.listeners.second import SecondPorts
 from sidecar.model import served_methods, served_planes
 
 if TYPE_CHECKING:
@@ -48,6 +49,9 @@ class Facts(Protocol):
 
     def unbound(self, directory: str, reason: str) -> None:
         """Take note that a listener is not open, and why; told once until the reason changes."""
+
+    def troubled(self, directory: str, reason: str | None) -> None:
+        """Take note of what is wrong with a listener that is open, None where nothing is any more."""
 
 
 @dataclass(slots=True)
@@ -97,6 +101,9 @@ class Pool:
         self._held: set[str] = set()
         self._draining: dict[Listener, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._second = SecondPorts(
+            binder=self._binder, facts=facts, policy=policy, own=self._own, first_pause=first_retry
+        )
         self._retrier: asyncio.Task[None] | None = None
         self._sooner = asyncio.Event()
         self._closed = False
@@ -144,6 +151,7 @@ class Pool:
                 # what was closed may be what another one waits for
                 if todo.close or known is None or known.wanted != one:
                     await self._try(one, self._first_retry)
+            await self._second.reconcile(self._open, budget=self.budget)
             self._release()
             self._keep_trying()
 
@@ -170,7 +178,9 @@ class Pool:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=max(0.0, deadline - loop.time()))
         for listener in self._draining:
-            listener.server.cut()  # it was closed before, with a budget of its own
+            for server in listener.servers:
+                server.cut()  # it was closed before, with a budget of its own
+        self._second.cut()
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -183,9 +193,11 @@ class Pool:
 
     def _close(self, directories: Sequence[str]) -> None:
         closing = [self._open.pop(directory) for directory in directories]
-        for listener in closing:
-            listener.server.stop_accepting()
+        for directory, listener in zip(directories, closing, strict=True):
+            for server in listener.servers:
+                server.stop_accepting()
             self._binder.give_back(listener.port, listener.sockets)
+            self._second.forget(directory, listener)
             self._draining[listener] = listener.wanted.capsule.session_id
             log.info("capsule_closed", capsule=listener.server.name, port=listener.port)
         if closing:
@@ -266,17 +278,17 @@ class Pool:
         )
 
     def _keep_trying(self) -> None:
-        if self._waiting and (self._retrier is None or self._retrier.done()):
+        if self._dues() and (self._retrier is None or self._retrier.done()):
             self._retrier = asyncio.get_running_loop().create_task(self._retry(), name="retry listeners")
         self._sooner.set()
 
     async def _retry(self) -> None:
         """Try what waits when it is due, until nothing waits any more."""
         loop = asyncio.get_running_loop()
-        while self._waiting:
+        while dues := self._dues():
             self._sooner.clear()
             try:
-                async with asyncio.timeout_at(min(waits.due for waits in self._waiting.values())):
+                async with asyncio.timeout_at(min(dues)):
                     await self._sooner.wait()
             except TimeoutError:
                 async with self._lock:
@@ -287,6 +299,12 @@ class Pool:
                         if waits.due <= loop.time():
                             self.retries += 1
                             await self._try(waits.wanted, min(waits.pause * 2, LAST_RETRY))
+                    await self._second.reconcile(self._open, budget=self.budget)
+                    self.retries += await self._second.retry(self._open)
+
+    def _dues(self) -> list[float]:
+        """Return when something is to be tried again (loop time)."""
+        return [*(waits.due for waits in self._waiting.values()), *self._second.dues()]
 
     def _own(self, work: Coroutine[None, None, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from sidecar.web.sockets import BindError
 
 PRIVILEGED: Final = 1024
+SECOND: Final = "second"
+"""Where the port of a wish comes from that is the second one of its capsule."""
 
 
 def another_port(wanted: Wanted) -> str:
@@ -18,6 +20,8 @@ def another_port(wanted: Wanted) -> str:
     key = f"capsules.{wanted.capsule.id}.port"
     if wanted.port_from == "configured":
         return f"change {key} in the configuration"
+    if wanted.port_from == SECOND:
+        return f"change capsules.{wanted.capsule.id}.a2a_port in the configuration"
     if wanted.port_from == "manifest":
         return f"change network.internal_port in its manifest, or set {key} in the configuration"
     return f"set {key} in the configuration"

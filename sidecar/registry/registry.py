@@ -168,6 +168,11 @@ class Registry:
         if (place := self._places.get(directory)) is not None:
             self._serving.unbound(place, reason, self._clock())
 
+    def troubled(self, directory: str, reason: str | None) -> None:
+        """Take note of what is wrong with the capsule of a directory, which is listened for all the same."""
+        if (place := self._places.get(directory)) is not None:
+            self._serving.troubled(place, reason, self._clock())
+
     async def save_ports(self) -> bool:
         """Wait until every bind is committed; return False where the database did not take one, which is tried again."""
         return await self._saver.flush()

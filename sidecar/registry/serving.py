@@ -132,7 +132,13 @@ class Serving:
     def unbound(self, place: Place, reason: str, at: float) -> None:
         """Take note that a place has no listener, and why."""
         place.port = None
-        if place.trouble is None or place.trouble.message != reason:
+        self.troubled(place, reason, at)
+
+    def troubled(self, place: Place, reason: str | None, at: float) -> None:
+        """Take note of what is wrong with a place's listener, None where nothing is any more."""
+        if reason is None:
+            place.trouble = None
+        elif place.trouble is None or place.trouble.message != printable(reason):
             place.trouble = LastError(at, printable(reason))
         place.changed()
 

@@ -35,6 +35,7 @@ CARDS: Final[Mapping[str, View]] = {
     "/a2a/.well-known/agent-card.json": View.A2A_10,
     "/a2a/v0.3/.well-known/agent-card.json": View.A2A_03,
 }
+CARDS_AT_ROOT: Final = frozenset({"/.well-known/agent-card.json", "/.well-known/agent.json"})
 DOOR: Final = "/"
 RESOURCES: Final = "/resources/"
 PEER: Final = "/resources/peer"
@@ -143,6 +144,15 @@ class Endpoint:
             return await self._door(request, served, caller)
         if path.startswith(RESOURCES):
             return await self._plane(request, served, path, caller)
+        served.counters.request("other", "not_found")
+        raise RefusedError(_UNKNOWN)
+
+    async def handle_at_root(self, request: web.BaseRequest) -> Wire | web.StreamResponse:
+        """Answer one request on the second port, which serves A2A at its root; raises RefusedError for a refusal."""
+        path = request.raw_path.partition("?")[0]
+        served = self._served
+        if path in CARDS_AT_ROOT:
+            return answer_card(request, served, View.ROOT)
         served.counters.request("other", "not_found")
         raise RefusedError(_UNKNOWN)
 
