@@ -14,6 +14,7 @@ from sidecar.daemon.front_desk import limits_of
 from sidecar.daemon.fronts import Fronts
 from sidecar.desk.endpoint import Parts
 from sidecar.desk.handles import Handles
+from sidecar.desk.keys import Keys
 from sidecar.desk.looks import Looks
 from sidecar.desk.tasks import Tasks
 from sidecar.desk.workers import Workers
@@ -26,6 +27,7 @@ from sidecar.planes.switch import PlaneSwitch
 from sidecar.registry.registry import Registry
 from sidecar.tasks.engines import Engines
 from sidecar.watch.source import Source
+from sidecar.web.forwarded import Proxies
 from sidecar.web.guards import Guards, Rules
 from sidecar.web.server import Policy
 
@@ -103,6 +105,7 @@ class Stages:
             policy=Policy(
                 guards=_guards(config),
                 limits=limits_of(config),
+                proxies=Proxies(config.listen.trusted_proxies),
                 most=int(descriptors.reserve * CONNECTIONS_SHARE),
             ),
             ports=(config.listen.ports.first, config.listen.ports.last),
@@ -117,6 +120,7 @@ class Stages:
             metrics=self.metrics,
             gauges=self._gauges,
             reload=reload,
+            keys=Keys(self._ring, self.registry.capsule_of),
             handles=Handles(self.planes.sharing, self._served, self.metrics),
             looks=Looks(self._fronts.of, self._all_planes),
             tasks=Tasks(self._fronts.of, OPERATOR),
@@ -136,8 +140,10 @@ class Stages:
         )
         self.pool.policy.guards = _guards(config)
         self.pool.policy.limits = limits_of(config)
+        self.pool.policy.proxies = Proxies(config.listen.trusted_proxies)
         self.pool.ports = (config.listen.ports.first, config.listen.ports.last)
         self.pool.budget = config.limits.drain
+        self._providers.keep([provider.settings for provider in config.auth.providers])
 
     def _served(self, capsule_id: str) -> Capsule | None:
         return next((one for one in self.pool.capsules() if one.id == capsule_id), None)

@@ -136,7 +136,7 @@ class Endpoint:
         served = self._served
         view = CARDS.get(path)
         if view is not None:
-            return answer_card(request, served, view)
+            return self._card(request, served, view)
         if _is_peers(path):
             return await self._plane(request, served, path)
         caller = await self._caller(request, served)
@@ -152,16 +152,31 @@ class Endpoint:
         path = request.raw_path.partition("?")[0]
         served = self._served
         if path in CARDS_AT_ROOT:
-            return answer_card(request, served, View.ROOT)
+            return self._card(request, served, View.ROOT)
         served.counters.request("other", "not_found")
         raise RefusedError(_UNKNOWN)
+
+    def _card(self, request: web.BaseRequest, served: Served, view: View) -> Wire:
+        """Answer a request for a card; raises RefusedError for any other method than reading."""
+        headers = request.headers
+        if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
+            served.counters.request("card", _READ_ONLY.code)
+            raise RefusedError(_READ_ONLY)
+        card = served.cards.of(view, self._policy.proxies.base(request.remote, headers))
+        if hdrs.IF_NONE_MATCH not in headers and hdrs.IF_MODIFIED_SINCE not in headers:
+            served.counters.request("card", "ok")
+            return card.whole
+        header = _header(request)
+        answer = card.answer(header("if-none-match"), header("if-modified-since"))
+        served.counters.request("card", _OUTCOMES[answer.status])
+        return answer
 
     async def _caller(self, request: web.BaseRequest, served: Served) -> Caller:
         """Return who asks, before the path or the body is looked at; raises RefusedError."""
         access = served.access
         try:
             caller = await access.operator(served.capsule, request.headers)
-            access.admit(served.capsule, caller, request.remote)
+            access.admit(served.capsule, caller, self._policy.proxies.client(request.remote, request.headers))
         except RefusedError as error:
             served.counters.request("other", error.refusal.code)
             raise
@@ -222,21 +237,6 @@ class Endpoint:
             return await pour(request, answer)
         with self._held(request, served, caller):
             return await pour(request, answer)
-
-
-def answer_card(request: web.BaseRequest, served: Served, view: View) -> Wire:
-    """Answer a request for a card; raises RefusedError for any other method than reading."""
-    if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
-        served.counters.request("card", _READ_ONLY.code)
-        raise RefusedError(_READ_ONLY)
-    card = served.cards.of(view)
-    if hdrs.IF_NONE_MATCH not in request.headers and hdrs.IF_MODIFIED_SINCE not in request.headers:
-        served.counters.request("card", "ok")
-        return card.whole
-    header = _header(request)
-    answer = card.answer(header("if-none-match"), header("if-modified-since"))
-    served.counters.request("card", _OUTCOMES[answer.status])
-    return answer
 
 
 def _header(request: web.BaseRequest) -> Callable[[str], str | None]:

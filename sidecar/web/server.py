@@ -8,11 +8,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 import structlog
-from aiohttp import HttpVersion11, hdrs, web
+from aiohttp import hdrs
+from aiohttp.http import HttpVersion11
+from aiohttp.web_request import BaseRequest
+from aiohttp.web_server import Server
 
 from sidecar.errors import Refusal, RefusedError, refusal
 from sidecar.web.answers import Wire, refusal_answer, wire
 from sidecar.web.connection import Connection
+from sidecar.web.forwarded import Proxies
 from sidecar.web.reply import Reply
 from sidecar.web.sockets import BACKLOG
 from sidecar.web.turned_away import TurnedAway
@@ -21,7 +25,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Awaitable, Callable, Sequence
 
-    from aiohttp import StreamReader
+    from aiohttp import StreamReader, web
     from aiohttp.abc import AbstractStreamWriter
     from aiohttp.http import RawRequestMessage
 
@@ -77,6 +81,7 @@ class Policy:
 
     Only the time that a connection may be idle stays what it was when the connection came.
 
+    `proxies` are believed in what they say of requests that they pass on.
     `most` is how many connections they may have together, so that descriptors are left for everything else;
     `connections` counts them.
     """
@@ -84,12 +89,13 @@ class Policy:
     guards: Guards
     limits: HttpLimits = field(default_factory=HttpLimits)
     refusals: RefusalLog = field(default_factory=RefusalLog)
+    proxies: Proxies = field(default_factory=Proxies)
     most: int = 1 << 20
     connections: int = 0
     turned_away: int = 0
 
 
-class HttpServer(web.Server):
+class HttpServer(Server):
     """The server of one listener, on one or more sockets. `name` is what the log calls it."""
 
     def __init__(self, handle: Handler, *, name: str, policy: Policy) -> None:
@@ -211,7 +217,7 @@ class HttpServer(web.Server):
         task: asyncio.Task[None],
     ) -> web.BaseRequest:
         cast("Connection", protocol).body = payload
-        return web.BaseRequest(message, payload, protocol, writer, task, self._loop)
+        return BaseRequest(message, payload, protocol, writer, task, self._loop)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast("Connection", request.protocol)
