@@ -1,14 +1,21 @@
-"""The cards of a capsule: one entry per view, for whoever lists them all. Pure."""
+"""All cards of a capsule in one list, for whoever looks at them side by side. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from sidecar.cards.reference import card_bytes
+from sidecar.cards import served
+from sidecar.cards.members import PATH_03, takes_tasks
 
 if TYPE_CHECKING:
     from sidecar.model import Capsule
+
+_CARD: Final = "/.well-known/agent-card.json"
+_OF_A2A: Final = (
+    (served.View.A2A_10, "a2a 1.0", "clients of A2A 1.0", f"/a2a{_CARD}"),
+    (served.View.A2A_03, "a2a 0.3", "clients of A2A 0.3", f"{PATH_03}{_CARD}"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +30,12 @@ class View:
 
 def views(capsule: Capsule) -> tuple[View, ...]:
     """Return every card that is served of a capsule; its port must be known."""
-    base = f"http://{capsule.url}"
-    return (
-        View(
-            "murmur",
-            "murmur peers, and whoever looks at the capsule's own port",
-            f"{base}/.well-known/agent-card.json",
-            card_bytes(capsule),
-        ),
-    )
+    cards = served.Cards(capsule)
+    audience = "whoever asks the capsule's own port: murmur peers, and with its A2A members other clients"
+    found = [View("murmur", audience, capsule.base + _CARD, cards.reference.whole.body)]
+    if takes_tasks(capsule.manifest):
+        found += [
+            View(name, audience, capsule.base + path, cards.of(view).whole.body)
+            for view, name, audience, path in _OF_A2A
+        ]
+    return tuple(found)

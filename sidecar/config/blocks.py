@@ -104,6 +104,9 @@ class Desk(Block):
         "token", "Who may use what is the operator's: token holders, or anyone."
     )
     metrics: Literal["open", "token"] = key("open", "Who may read /metrics.")
+    public_url: v.BaseUrl | None = key(
+        None, "The base URL of the page where a proxy stands in front; null: where the desk listens."
+    )
     allowed_hosts: tuple[v.AllowedHost, ...] = key(
         (), "Further values of the Host header that are let in.", written=[]
     )

@@ -192,6 +192,16 @@ def parse_public_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def parse_base_url(text: str) -> str:
+    """Return the URL by which browsers reach the desk through a proxy, without a slash at its end.
+
+    Raises ValueError with what to write instead.
+    """
+    if "{" in text or "}" in text:
+        raise ValueError(f"{quoted(text)}: there is one desk, so nothing is put in for braces")
+    return parse_public_url(text)
+
+
 def public_host(url: str) -> str | None:
     """Return the `host` or `host:port` of a public URL as clients name it, None where it differs by capsule."""
     authority = url.split("/", 3)[2]

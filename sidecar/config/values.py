@@ -299,6 +299,11 @@ PublicUrl: TypeAlias = Annotated[
     PlainValidator(text(hosts.parse_public_url, "a URL, such as https://example.org/agents/{id}")),
     WithJsonSchema({"type": "string", "pattern": "^https?://[^?#]+$"}),
 ]
+BaseUrl: TypeAlias = Annotated[
+    str,
+    PlainValidator(text(hosts.parse_base_url, "a URL, such as https://example.org")),
+    WithJsonSchema({"type": "string", "pattern": "^https?://[^?#{}]+$"}),
+]
 Network: TypeAlias = Annotated[
     str,
     PlainValidator(text(hosts.parse_network, "an address or a network, such as 10.0.0.0/8")),

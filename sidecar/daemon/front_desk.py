@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from sidecar.config.hosts import public_host
 from sidecar.desk.access import Access
 from sidecar.desk.endpoint import Desk
 from sidecar.errors import SidecarError
@@ -36,7 +37,7 @@ class FrontDesk:
             access=self._access(config),
             worker_access=self._worker_access(config),
             open_metrics=config.desk.metrics == "open",
-            url=lambda: self.url,
+            url=lambda: self._config.desk.public_url or self.url,
         )
         self._server: HttpServer | None = None
         self._leaving: dict[HttpServer, asyncio.Task[None]] = {}
@@ -138,7 +139,16 @@ class FrontDesk:
 
 
 def _guards(config: Config) -> Guards:
-    return Guards(Rules("desk", hosts=config.desk.allowed_hosts, origins=config.listen.allowed_origins))
+    desk = config.desk
+    public = public_host(desk.public_url) if desk.public_url is not None else None
+    return Guards(
+        Rules(
+            "desk",
+            hosts=desk.allowed_hosts,
+            origins=config.listen.allowed_origins,
+            advertised=(public,) if public is not None else (),
+        )
+    )
 
 
 def limits_of(config: Config) -> HttpLimits:

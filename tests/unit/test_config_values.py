@@ -13,6 +13,7 @@ from sidecar.config.hosts import (
     is_loopback,
     parse_advertised,
     parse_allowed,
+    parse_base_url,
     parse_host,
     parse_network,
     parse_origin,
@@ -123,7 +124,7 @@ def test_what_is_no_size_is_refused_with_what_to_write(written: str, instead: st
 
 PARSERS = (
     *(parse_duration, parse_size, parse_ports, parse_host, parse_allowed, parse_origin, parse_advertised),
-    *(parse_public_url, parse_network),
+    *(parse_public_url, parse_base_url, parse_network),
 )
 
 
@@ -350,6 +351,13 @@ def test_a_public_url_that_is_none_is_refused_with_what_to_write(written: str, w
     """What would make cards that lead nowhere."""
     with pytest.raises(ValueError, match=words):
         parse_public_url(written)
+
+
+def test_the_desk_has_one_public_url() -> None:
+    """What stands for a capsule on the cards of many has no place in it."""
+    assert parse_base_url("https://desk.example/sidecar/") == "https://desk.example/sidecar"
+    with pytest.raises(ValueError, match="one desk"):
+        parse_base_url("https://desk.example/{id}")
 
 
 @given(st.ip_addresses())
