@@ -62,6 +62,11 @@ class Introspection:
         # who leaves does not end it for the others
         return await asyncio.shield(asking)
 
+    @property
+    def busy(self) -> bool:
+        """Whether something is being asked."""
+        return bool(self._asking)
+
     async def aclose(self) -> None:
         """End the questions that are under way."""
         asking = tuple(self._asking.values())

@@ -49,6 +49,11 @@ class IssuerKeys:
         self._failed_until = float("-inf")
         self._fetching: asyncio.Task[Keys] | None = None
 
+    @property
+    def busy(self) -> bool:
+        """Whether keys are being fetched."""
+        return self._fetching is not None
+
     async def aclose(self) -> None:
         """End a fetch that is under way."""
         if self._fetching is not None:

@@ -87,6 +87,11 @@ class Oidc:
         check_claims(claims, self._settings, self._clock(), SKEW)
         return Vouched(subject_of(claims, "sub"), float(claims["exp"]))
 
+    @property
+    def busy(self) -> bool:
+        """Whether keys are being fetched."""
+        return self._keys.busy
+
     async def aclose(self) -> None:
         """End a fetch that is under way."""
         await self._keys.aclose()

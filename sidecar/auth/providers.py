@@ -8,12 +8,12 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from sidecar.auth.fetch import Fetcher
 from sidecar.auth.vouching import ProviderError, TokenRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from sidecar.auth.fetch import Fetcher
     from sidecar.auth.vouching import Provider, Vouched
     from sidecar.model import ProviderSettings
 
@@ -33,23 +33,26 @@ class Providers:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._fetcher = fetcher or Fetcher()
+        self._fetcher = fetcher
         self._clock = clock
         self._monotonic = monotonic
         self._made: dict[ProviderSettings, Provider] = {}
+        self._left: list[Provider] = []
         self._said: dict[tuple[ProviderSettings, str], tuple[float, int]] = {}
 
     async def aclose(self) -> None:
         """End everything that is under way."""
-        for provider in self._made.values():
+        for provider in (*self._made.values(), *self._left):
             await provider.aclose()
         self._made.clear()
-        await self._fetcher.aclose()
+        self._left.clear()
+        if self._fetcher is not None:
+            await self._fetcher.aclose()
 
-    async def reconfigure(self, settings: Sequence[ProviderSettings]) -> None:
-        """Let go of the providers that are none of these."""
-        for one in [known for known in self._made if known not in settings]:
-            await self._made.pop(one).aclose()
+    def keep(self, settings: Sequence[ProviderSettings]) -> None:
+        """Keep nothing of providers that are none of these; what is being asked of them goes on to its end."""
+        gone = [self._made.pop(one) for one in tuple(self._made) if one not in settings]
+        self._left = [one for one in (*self._left, *gone) if one.busy]
         self._said = {key: said for key, said in self._said.items() if key[0] in settings}
 
     async def check(
@@ -80,11 +83,15 @@ class Providers:
         return self._made[settings]
 
     def _make(self, settings: ProviderSettings) -> Provider:
+        if self._fetcher is None:
+            from sidecar.auth.fetch import Fetcher  # noqa: PLC0415 - a client, which few have a use for
+
+            self._fetcher = Fetcher()
         if settings.kind == "oidc":
-            from sidecar.auth.oidc import Oidc  # noqa: PLC0415 - what it needs is big, and most have no issuer
+            from sidecar.auth.oidc import Oidc  # noqa: PLC0415 - what it needs is big
 
             return Oidc(settings, self._fetcher, clock=self._clock, monotonic=self._monotonic)
-        from sidecar.auth.introspection import Introspection  # noqa: PLC0415 - likewise
+        from sidecar.auth.introspection import Introspection  # noqa: PLC0415 - as above
 
         return Introspection(settings, self._fetcher, clock=self._clock, monotonic=self._monotonic)
 

@@ -39,6 +39,10 @@ class Provider(Protocol):
         Raises TokenRefusedError, ProviderError.
         """
 
+    @property
+    def busy(self) -> bool:
+        """Whether something is being asked."""
+
     async def aclose(self) -> None:
         """Let go of what is under way."""
 

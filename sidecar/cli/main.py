@@ -111,6 +111,43 @@ def _task_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     _running_flags(share)
 
 
+def _key_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
+    keys = command(
+        "keys",
+        "",
+        "make, list, rotate and revoke agent keys, which clients of a capsule show",
+        "A capsule that has a key takes nobody any more without a credential; its public cards stay public.",
+    )
+    verbs = keys.add_subparsers(dest="verb", metavar="VERB", required=True)
+    made = {}
+    for verb, handler, summary in (
+        ("create", "create", "make a key, and show its secret this once"),
+        ("list", "list_", "show a capsule's keys"),
+        ("rotate", "rotate", "give a key another secret; the one before stays good for a while"),
+        ("revoke", "revoke", "end a key now"),
+    ):
+        sub = verbs.add_parser(verb, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        sub.set_defaults(handler=f"keys:{handler}")
+        sub.add_argument("capsule", metavar="ID", help="the capsule's id (sidecar list shows them)")
+        if verb in ("rotate", "revoke"):
+            sub.add_argument("key", metavar="KEY", help="the key's id (not its secret)")
+        _running_flags(sub)
+        made[verb] = sub
+    made["create"].add_argument(
+        "--expires", metavar="T", help="how long it lives, such as 30d; default: for ever"
+    )
+    made["create"].add_argument("--end-users", action="store_true", help="it may speak for end users")
+    made["create"].add_argument(
+        "--operator", action="store_true", help="it may use POST / and read the files where these are closed"
+    )
+    made["rotate"].add_argument(
+        "--overlap", metavar="HOURS", help="how long the secret before it stays good: 0 to 168 (default: 24)"
+    )
+    made["revoke"].add_argument(
+        "--forget", action="store_true", help="drop its record too: without any, the capsule is open again"
+    )
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Make the parser of the whole command line; each command sets `handler`, a `module:function` below this package."""
     parser = argparse.ArgumentParser(
@@ -186,6 +223,7 @@ def build_parser() -> argparse.ArgumentParser:
     _running_flags(link)
 
     _task_commands(command)
+    _key_commands(command)
 
     reload_ = command("reload", "client:reload", "make the running sidecar read its configuration again")
     _running_flags(reload_)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from aiohttp import hdrs, web
 
-from sidecar.desk import api, looks, page, tasks, workers
+from sidecar.desk import api, keys, looks, page, tasks, workers
 from sidecar.desk.changes import MOST, Changes
 from sidecar.desk.handles import HANDLE, HANDLES, METHODS
 from sidecar.desk.page import Page
@@ -59,6 +59,7 @@ class Parts:
     gauges: Callable[[], Gauges]
     reload: Callable[[], Awaitable[api.ReloadResult]]
     handles: Handles
+    keys: keys.Keys
     looks: looks.Looks
     tasks: tasks.Tasks
     workers: workers.Workers
@@ -85,6 +86,7 @@ class Desk:
         self._gauges = parts.gauges
         self._reload = parts.reload
         self._handles = parts.handles
+        self._keys = parts.keys
         self._tasks = parts.tasks
         self._workers = parts.workers
         self._looks = parts.looks
@@ -108,6 +110,7 @@ class Desk:
             "/api/reload": ((hdrs.METH_POST,), self._reloaded),
             HANDLES: (METHODS[HANDLES], self._handled),
             HANDLE: (METHODS[HANDLE], self._handled),
+            **{template: (methods, self._keyed) for template, methods in keys.METHODS.items()},
             **{template: (methods, self._paged) for template, methods in page.METHODS.items()},
             **{template: (methods, self._looked) for template, methods in looks.METHODS.items()},
             **{template: (methods, self._tasked) for template, methods in tasks.METHODS.items()},
@@ -247,6 +250,11 @@ class Desk:
     async def _handled(self, request: web.BaseRequest) -> Answer:
         capsule_id, _, *handle_id = parts_of(_path(request))
         return await self._handles.answer(request, self._row(capsule_id).id, "".join(handle_id))
+
+    async def _keyed(self, request: web.BaseRequest) -> Answer:
+        capsule_id, _, *key_id = parts_of(_path(request))
+        template = template_of(_path(request))
+        return await self._keys.answer(request, template, capsule_id, "".join(key_id[:1]))
 
     async def _tasked(self, request: web.BaseRequest) -> Answer | web.StreamResponse:
         capsule_id, _, *task_id = parts_of(_path(request))

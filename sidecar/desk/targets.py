@@ -12,11 +12,11 @@ OWN: Final = frozenset({"/page/sign-in", "/page/sign-out"})
 
 _PAGE: Final = "/page/"
 _PARENTS: Final = (CAPSULE.split("/")[:-1], WORKER.split("/")[:-1])
-_NAMES: Final = {"handles": "{handle_id}", "tasks": "{task}"}
+_NAMES: Final = {"handles": "{handle_id}", "keys": "{key}", "tasks": "{task}"}
 
 
 def template_of(path: str) -> str:
-    """Return a path with what varies in braces: a capsule's id, that of a handle or task, the path of a file."""
+    """Return a path with what varies in braces: a capsule's id, that of a handle, key or task, the path of a file."""
     if path.startswith(_PAGE) and path not in OWN and path.count("/") == 2:  # noqa: PLR2004 - the file's own
         return f"{_PAGE}{{file}}"
     parts = path.split("/")

@@ -173,6 +173,11 @@ class Registry:
         if (place := self._places.get(directory)) is not None:
             self._serving.troubled(place, reason, self._clock())
 
+    def capsule_of(self, capsule_id: str) -> Pair | None:
+        """Return the directory and name of the capsule with an id, gone or not; None where none is remembered."""
+        session = self._memory.ids.get(capsule_id)
+        return None if session is None else session.pair
+
     async def save_ports(self) -> bool:
         """Wait until every bind is committed; return False where the database did not take one, which is tried again."""
         return await self._saver.flush()

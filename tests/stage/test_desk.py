@@ -24,6 +24,7 @@ from sidecar.planes.routes import Planes
 from sidecar.web.guards import Guards, Rules
 from sidecar.web.server import HttpLimits, HttpServer, Policy, RefusalLog
 from sidecar.web.sockets import listen
+from tests.support.credentials import no_keys
 from tests.support.rawhttp import Answer, exchange, get, request_bytes
 from tests.support.view import Shown
 from tests.support.waiting import until
@@ -74,6 +75,7 @@ async def running() -> AsyncIterator[Running]:
         gauges=lambda: Gauges(open_streams=7),
         reload=stage.reload,
         handles=Handles(Planes().sharing, lambda _: None, stage.metrics),
+        keys=no_keys(),
         looks=Looks(lambda _: None, Planes()),
         tasks=Tasks(lambda _: None, "operator"),
         workers=Workers(lambda _: None),

@@ -20,6 +20,7 @@ from sidecar.desk.tasks import Tasks
 from sidecar.desk.workers import Workers
 from sidecar.ops.metrics import Gauges, Metrics
 from sidecar.planes.routes import Planes
+from tests.support.credentials import no_keys
 from tests.support.rawhttp import get, read_answer, request_bytes
 from tests.support.view import Shown
 
@@ -62,6 +63,7 @@ class Moving:
             gauges=Gauges,
             reload=self.reload,
             handles=Handles(Planes().sharing, lambda _: None, metrics),
+            keys=no_keys(),
             looks=Looks(lambda _: None, Planes()),
             tasks=Tasks(lambda _: None, "operator"),
             workers=Workers(lambda _: None),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from sidecar.auth.access import Access
 from sidecar.auth.keys import KeyRing
 from sidecar.auth.providers import Providers
+from sidecar.desk.keys import Keys
 
 if TYPE_CHECKING:
     from sidecar.store import Store
@@ -14,7 +15,16 @@ if TYPE_CHECKING:
 ADMIN = "the-admin-token"
 
 
+def ring_of(store: Store | None = None) -> KeyRing:
+    """Read a store's keys; without a store there is none, and none can be made."""
+    return KeyRing(cast("Store", store), ()) if store is None else KeyRing.load(store)
+
+
 def access_of(store: Store | None = None) -> Access:
-    """Make what lets everybody in; keys can be made where there is a store."""
-    ring = KeyRing(cast("Store", store), ()) if store is None else KeyRing.load(store)
-    return Access(ring, Providers(), admin_token=ADMIN)
+    """Make what lets everybody in until there is a key."""
+    return Access(ring_of(store), Providers(), admin_token=ADMIN)
+
+
+def no_keys() -> Keys:
+    """Make a desk's calls for the keys of no capsule at all."""
+    return Keys(ring_of(), lambda _: None)

@@ -24,6 +24,7 @@ from sidecar.tasks.model import Input, Rules
 from sidecar.web import guards
 from sidecar.web.server import HttpLimits, HttpServer, Policy
 from sidecar.web.sockets import listen
+from tests.support.credentials import no_keys
 from tests.support.gates import Gate
 from tests.support.rawhttp import Answer, exchange, request_bytes
 from tests.support.sessions import SESSION
@@ -194,6 +195,7 @@ async def workplace(
         gauges=Gauges,
         reload=_no_reload,
         handles=Handles(planes.sharing, lambda _: None, metrics),
+        keys=no_keys(),
         tasks=Tasks(lambda _: None, "operator"),
         workers=workers,
     )
