@@ -25,6 +25,10 @@ def run(arguments: argparse.Namespace) -> int:
     from functools import partial
     from importlib.metadata import version
 
+    from sidecar.ops.server_half import leave_client_out
+
+    leave_client_out()
+
     from sidecar import state
     from sidecar.config.loading import Flags, ephemeral_ports, load, locate
     from sidecar.daemon.daemon import Daemon

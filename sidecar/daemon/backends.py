@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import structlog
 
 from sidecar.ops import subreaper
 from sidecar.tasks.backends.command import INTERRUPTED, REMOVED, REPLACED, CommandBackend
-from sidecar.tasks.backends.forward import Forward
 from sidecar.tasks.backends.inbox import Inbox
 from sidecar.tasks.backends.processes import Processes
 from sidecar.tasks.backends.records import Records
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
     from sidecar.model import Capsule, Settings
     from sidecar.tasks.backend import Backend
+    from sidecar.tasks.backends.forward import Forward
     from sidecar.tasks.engine import Engine
     from sidecar.tasks.forwarding.planes import PassedPlanes
 
@@ -96,7 +96,10 @@ class Backends:
     def passed_planes(self, session_id: str) -> PassedPlanes | None:
         """Return the planes that a session's backend passes on, None where its files are here."""
         backend = self.of(session_id)
-        return backend.planes if isinstance(backend, Forward) and backend.planes.on else None
+        if backend is None or backend.name != "forward":
+            return None
+        planes = cast("Forward", backend).planes
+        return planes if planes.on else None
 
     def of_capsule(self, capsule_id: str) -> Backend | None:
         """Return the backend of a capsule that is served now."""
@@ -126,5 +129,7 @@ class Makers:
         if settings.backend == "command":
             return CommandBackend(self._processes, environ=self._environ)
         if settings.backend == "forward":
+            from sidecar.tasks.backends.forward import Forward  # noqa: PLC0415 - a client, which few have a use for
+
             return Forward()
         return Inbox()

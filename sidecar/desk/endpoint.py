@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from aiohttp import hdrs, web
+from aiohttp import hdrs
+from aiohttp.web_response import StreamResponse
 
 from sidecar.desk import api, keys, looks, page, tasks, workers
 from sidecar.desk.changes import MOST, Changes
@@ -19,18 +20,19 @@ from sidecar.desk.sign_in import SignIn
 from sidecar.desk.targets import CAPSULE, parts_of, template_of
 from sidecar.errors import RefusedError, refusal
 from sidecar.model import Answer
-from sidecar.ops.exposition import CONTENT_TYPE, exposition
 from sidecar.web.answers import Wire, etag_matches, json_answer, wire
 from sidecar.web.stream import EventStream
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from aiohttp import web
+
     from sidecar.desk.access import Access
     from sidecar.desk.handles import Handles
     from sidecar.desk.sign_in import Session
     from sidecar.model import CapsuleStatus, ConfigStatus, RegistryView, RootStatus
-    from sidecar.ops.metrics import Gauges, Metrics
+    from sidecar.ops.metrics import Gauges, Metrics, Snapshot
     from sidecar.web.connection import Connection
 
     Shown = tuple[tuple[CapsuleStatus, ...], ConfigStatus, tuple[RootStatus, ...]]
@@ -97,7 +99,7 @@ class Desk:
         self._worker_access = worker_access
         self._open_metrics = open_metrics
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="desk")
-        self._scrape: asyncio.Future[bytes] | None = None
+        self._scrape: asyncio.Future[Answer] | None = None
         self._written: tuple[Shown, tuple[str, Answer]] | None = None
         self._paths: dict[str, tuple[tuple[str, ...], Action]] = {
             "/healthz": (READ, self._healthz),
@@ -158,7 +160,7 @@ class Desk:
         finally:
             if session is not None:
                 session.cuts.discard(cut)
-        if isinstance(answer, web.StreamResponse):
+        if isinstance(answer, StreamResponse):
             self._metrics.desk_request(template, "stream")
             return answer
         self._metrics.desk_request(template, OUTCOMES.get(answer.status, "other"))
@@ -201,13 +203,12 @@ class Desk:
     async def _scraped(self, _request: web.BaseRequest) -> Answer:
         if self._scrape is None:
             snapshot = self._metrics.snapshot(self._view, self._gauges())
-            self._scrape = asyncio.get_running_loop().run_in_executor(self._writer, exposition, snapshot)
+            self._scrape = asyncio.get_running_loop().run_in_executor(self._writer, _exposed, snapshot)
             self._scrape.add_done_callback(self._scrape_is_over)
         # Scrapes at the same time share one; a scraper that leaves does not end it for the others.
-        body = await asyncio.shield(self._scrape)
-        return Answer(200, (("content-type", CONTENT_TYPE), api.UNCACHED), body)
+        return await asyncio.shield(self._scrape)
 
-    def _scrape_is_over(self, _done: asyncio.Future[bytes]) -> None:
+    def _scrape_is_over(self, _done: asyncio.Future[Answer]) -> None:
         self._scrape = None
 
     async def _capsules(self, request: web.BaseRequest) -> Answer:
@@ -277,6 +278,12 @@ class Desk:
 
 
 _TOO_MANY: Final = refusal("unavailable", "Too many pages watch the registry; close one, or try again later.")
+
+
+def _exposed(snapshot: Snapshot) -> Answer:
+    from sidecar.ops.exposition import CONTENT_TYPE, exposition  # noqa: PLC0415 - only who is scraped needs it
+
+    return Answer(200, (("content-type", CONTENT_TYPE), api.UNCACHED), exposition(snapshot))
 
 
 def _path(request: web.BaseRequest) -> str:

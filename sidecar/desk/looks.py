@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Protocol
 
 import orjson
-from aiohttp import hdrs, web
+from aiohttp import hdrs
 
 from sidecar.desk import api
 from sidecar.errors import RefusedError, refusal
@@ -15,6 +15,8 @@ from sidecar.web.pouring import pour
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from aiohttp import web
 
     from sidecar.cards.views import View
     from sidecar.model import Capsule

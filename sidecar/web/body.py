@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final, cast
 
-from aiohttp import HttpVersion11, hdrs, web
+from aiohttp import hdrs
+from aiohttp.http import HttpVersion11
 from aiohttp.web_protocol import RequestPayloadError
 
 from sidecar.errors import RefusedError, refusal
 
 if TYPE_CHECKING:
+    from aiohttp import web
+
     from sidecar.web.connection import Connection
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"

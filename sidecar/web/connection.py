@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import structlog
-from aiohttp import web
 from aiohttp.http import RawRequestMessage
+from aiohttp.web_protocol import RequestHandler
 
 from sidecar.errors import refusal
 from sidecar.web.answers import refusal_answer
@@ -17,7 +17,7 @@ from sidecar.web.refusals import closing_bytes, parser_refusal
 from sidecar.web.reply import Reply
 
 if TYPE_CHECKING:
-    from aiohttp import StreamReader
+    from aiohttp import StreamReader, web
 
     from sidecar.errors import Refusal
     from sidecar.web.guards import Guard
@@ -34,7 +34,7 @@ MOST_HEAD: Final = 64 * 1024
 log = structlog.get_logger()
 
 
-class Connection(web.RequestHandler):
+class Connection(RequestHandler):
     """A connection of a listener, on the local `address` that it came in on.
 
     `body` is that of the request being answered, `streaming` is set while a stream is sent, `reading` while a body

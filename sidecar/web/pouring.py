@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, cast
 
-from aiohttp import HttpVersion11, web
+from aiohttp.http import HttpVersion11
 
 from sidecar.errors import RefusedError
 from sidecar.model import Answer
@@ -13,6 +13,7 @@ from sidecar.web.answers import wire
 from sidecar.web.reply import CLOSES, CONTINUES, CONTINUES_10, Sent, date_line, patiently
 
 if TYPE_CHECKING:
+    from aiohttp import web
     from aiohttp.http import StreamWriter
 
     from sidecar.web.answers import Streamed

@@ -8,9 +8,12 @@ from email.utils import formatdate
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, cast
 
-from aiohttp import HttpVersion11, hdrs, web
+from aiohttp import hdrs
+from aiohttp.http import HttpVersion11
+from aiohttp.web_response import StreamResponse
 
 if TYPE_CHECKING:
+    from aiohttp import web
     from aiohttp.abc import AbstractStreamWriter
     from aiohttp.http import StreamWriter
 
@@ -31,7 +34,7 @@ def date_line(second: int) -> bytes:
     return f"date: {formatdate(second, usegmt=True)}\r\n".encode()
 
 
-class Reply(web.StreamResponse):
+class Reply(StreamResponse):
     """One answer on one request: keeps the connection where the request may and nothing of it is left unread.
 
     Answers `HEAD` with the head alone. `close` ends the connection after it.
@@ -73,7 +76,7 @@ class Reply(web.StreamResponse):
         """Do nothing: `prepare` sent all of it."""
 
 
-class Sent(web.StreamResponse):
+class Sent(StreamResponse):
     """What a handler returns that has written its answer itself; `keep` says whether the connection goes on."""
 
     def __init__(self, *, keep: bool) -> None:

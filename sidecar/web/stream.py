@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from aiohttp import HttpVersion11, web
+from aiohttp.http import HttpVersion11
 
 from sidecar.model import Answer
 from sidecar.web.answers import wire
 from sidecar.web.reply import CLOSES, Sent, date_line, patiently
 
 if TYPE_CHECKING:
+    from aiohttp import web
     from aiohttp.http import StreamWriter
 
     from sidecar.web.connection import Connection
