@@ -83,6 +83,12 @@ class CapsuleConfig(Block):
     input_modes: v.MediaTypes = key(
         ("text/plain",), "Media types of messages that the capsule understands.", written=["text/plain"]
     )
+    channel_id: v.ChannelId | None = key(
+        None, "The id by which Everruns clients know the capsule; null: its own id."
+    )
+    conversation_starters: v.Prompts = key(
+        (), "Prompts that Everruns clients may offer to begin with.", written=[]
+    )
     door: Literal["auto", "open", "authenticated"] = key(
         "auto",
         "Who may use POST / and the files: anyone, or the admin token and the operator's keys; "

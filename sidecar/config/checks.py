@@ -35,6 +35,7 @@ def findings(keys: Keys, ephemeral: PortRange | None) -> Iterator[Finding]:
     yield from _roots(keys)
     yield from _hosts(keys)
     yield from _ports(keys)
+    yield from _channels(keys)
     yield from _public_url(keys)
     if ephemeral is not None:
         yield from _ephemeral(keys, ephemeral)
@@ -88,6 +89,17 @@ def _public_url(keys: Keys) -> Iterator[Finding]:
             "unless there is one capsule only"
         )
         yield Finding(("listen", "public_url"), ONE_PLACE, message)
+
+
+def _channels(keys: Keys) -> Iterator[Finding]:
+    """Yield the channel ids that lead to two capsules."""
+    taken = {name: f"capsules.{name}" for name, own in keys.capsules.items() if own.channel_id is None}
+    for name, own in keys.capsules.items():
+        if own.channel_id is not None:
+            other = taken.setdefault(own.channel_id, f"capsules.{name}.channel_id")
+            if other != f"capsules.{name}.channel_id":
+                message = f"{own.channel_id} leads to {other} already"
+                yield Finding(("capsules", name, "channel_id"), CONTRADICTION, message)
 
 
 def _ephemeral(keys: Keys, ephemeral: PortRange) -> Iterator[Finding]:

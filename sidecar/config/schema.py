@@ -134,6 +134,11 @@ class Config(Keys):
         return found
 
     @cached_property
+    def channels(self) -> Mapping[str, str]:
+        """The ids of the capsules that are given channel ids, by those."""
+        return {own.channel_id: name for name, own in self.capsules.items() if own.channel_id is not None}
+
+    @cached_property
     def a2a_ports(self) -> frozenset[int]:
         """The second ports that capsules are given: nothing else is to be listened for there."""
         return frozenset(own.a2a_port for own in self.capsules.values() if own.a2a_port is not None)
@@ -197,6 +202,8 @@ class Config(Keys):
             workspace=own.workspace if own.workspace is not None else general.workspace,
             port=own.port,
             a2a_port=own.a2a_port,
+            channel_id=own.channel_id,
+            conversation_starters=own.conversation_starters,
             card=own.card or general.card,
             concurrency=own.concurrency if own.concurrency is not None else general.concurrency,
             input_modes=own.input_modes,

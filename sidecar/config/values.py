@@ -35,6 +35,7 @@ PLACEHOLDERS: Final = ("id", "session_id")
 
 _DIGITS: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
 _ID: Final = re.compile(r"[a-z0-9._~-]{1,129}", re.ASCII)
+_CHANNEL: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,129}", re.ASCII)
 _MEDIA_TYPE: Final = re.compile(r"[\w!#$&^.+-]{1,127}/[\w!#$&^.+*-]{1,127}", re.ASCII)
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 
@@ -215,6 +216,18 @@ def _capsule_id(written: str) -> str:
     )
 
 
+def _channel_id(written: str) -> str:
+    if _CHANNEL.fullmatch(written):
+        return written
+    raise ValueError(f"{quoted(written)} cannot stand in a URL: 1 to 129 of A-Z, a-z, 0-9, `.`, `_`, `-`, `~`")
+
+
+def _some_text(written: str) -> str:
+    if not written.strip():
+        raise ValueError("is blank")
+    return written
+
+
 def _media_type(written: str) -> str:
     if _MEDIA_TYPE.fullmatch(written) is None:
         raise ValueError(f"{quoted(written)} is no media type; write it like text/plain")
@@ -318,4 +331,14 @@ MediaType: TypeAlias = Annotated[
 ]
 MediaTypes: TypeAlias = Annotated[
     tuple[MediaType, ...], AfterValidator(_filled), AfterValidator(no_twins), _MEDIA_TYPES
+]
+ChannelId: TypeAlias = Annotated[
+    str,
+    PlainValidator(text(_channel_id, "the id of a channel")),
+    WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9._~-]{1,129}$"}),
+]
+Prompts: TypeAlias = Annotated[
+    tuple[Annotated[str, PlainValidator(text(_some_text, "text")), WithJsonSchema(_SOME_TEXT)], ...],
+    AfterValidator(no_twins),
+    WithJsonSchema({"type": "array", "items": _SOME_TEXT, "uniqueItems": True}),
 ]
