@@ -24,7 +24,7 @@ class CardDocument:
     """
 
     etag: str
-    modified: int
+    modified: int | None
     whole: Wire
     unchanged: Wire
 
@@ -33,22 +33,22 @@ class CardDocument:
         if if_none_match is not None:
             known = etag_matches(if_none_match, self.etag)
         else:
-            known = unmodified_since(if_modified_since, self.modified)
+            known = self.modified is not None and unmodified_since(if_modified_since, self.modified)
         return self.unchanged if known else self.whole
 
 
-def document(body: bytes, changed_at: float) -> CardDocument:
-    """Make the document of a card's JSON bytes; `changed_at` (Unix seconds) is its `Last-Modified`."""
+def document(body: bytes, changed_at: float | None, *, cache_control: str = CACHE_CONTROL) -> CardDocument:
+    """Make the document of a card's JSON bytes; `changed_at` (Unix seconds) is its `Last-Modified`.
+
+    Where that is None, as with cards that change with more than their capsule, the entity tag alone is compared.
+    """
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    modified = int(changed_at)
-    validators = (
-        ("etag", etag),
-        ("cache-control", CACHE_CONTROL),
-        ("last-modified", formatdate(modified, usegmt=True)),
-    )
+    validators: tuple[tuple[str, str], ...] = (("etag", etag), ("cache-control", cache_control))
+    if changed_at is not None:
+        validators += (("last-modified", formatdate(int(changed_at), usegmt=True)),)
     return CardDocument(
         etag=etag,
-        modified=modified,
+        modified=None if changed_at is None else int(changed_at),
         whole=wire(Answer(200, (JSON, *validators), body)),
         unchanged=wire(Answer(304, validators)),
     )
