@@ -31,7 +31,8 @@ PREFIX: Final = "/workers"
 NEXT: Final = "/workers/{id}/next"
 EVENTS: Final = "/workers/{id}/tasks/{task}/events"
 HEARTBEAT: Final = "/workers/{id}/tasks/{task}/heartbeat"
-METHODS: Final = dict.fromkeys((NEXT, EVENTS, HEARTBEAT), (hdrs.METH_POST,))
+RELEASE: Final = "/workers/{id}/tasks/{task}/release"
+METHODS: Final = dict.fromkeys((NEXT, EVENTS, HEARTBEAT, RELEASE), (hdrs.METH_POST,))
 
 LEASE: Final = "x-sidecar-lease"
 WORKER: Final = "x-sidecar-worker"
@@ -56,6 +57,7 @@ class Workers:
             NEXT: self._next,
             EVENTS: self._events,
             HEARTBEAT: self._heartbeat,
+            RELEASE: self._release,
         }
 
     def drain(self) -> None:
@@ -108,6 +110,10 @@ class Workers:
         token, heard, wait = _lease(request), _heard(request), _wait(request)
         with _attentive(request):
             return _news(await inbox.heartbeat(task_id, token, wait, heard))
+
+    async def _release(self, request: web.BaseRequest, inbox: Inbox, task_id: str) -> Answer:
+        await inbox.give_back(task_id, _lease(request))
+        return Answer(204, (api.UNCACHED,), b"")
 
 
 def lease_document(lease: Lease, seconds: float) -> dict[str, Any]:

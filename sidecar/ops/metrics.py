@@ -55,6 +55,7 @@ DESK_PATHS: Final = frozenset(
         "/workers/{id}/next",
         "/workers/{id}/tasks/{task}/events",
         "/workers/{id}/tasks/{task}/heartbeat",
+        "/workers/{id}/tasks/{task}/release",
     }
 )
 HANDLE_ACTIONS: Final = frozenset({"mint", "revoke"})

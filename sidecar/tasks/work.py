@@ -119,10 +119,10 @@ class WorkSide(TaskSpace):
         """Return what the worker of a claimed or resumed task must hear; that of any other one is over."""
         return self._hands.held(task_id) or _orders_of_none(over=not self.closed)
 
-    async def release(self, task_id: str, *, failed: str | None = None) -> None:
+    async def release(self, task_id: str, *, failed: str | None = None, attempt: bool = True) -> None:
         """Say that a task's worker is gone: it is handed out again or, with `failed`, fails with that message.
 
-        A task that waits for input keeps its place, and is handed out again when that comes. Raises StoreError where
+        That counts as another attempt, unless `attempt` says otherwise. A task that waits for input keeps its place, and is handed out again when that comes. Raises StoreError where
         it could not fail; it may be tried again.
         """
         if failed is not None:
@@ -135,7 +135,7 @@ class WorkSide(TaskSpace):
         if task is None or task.state is TaskState.INPUT_REQUIRED:
             self._hands.drop(task_id)
         else:
-            self._hands.give_back(task_id, attempt=True)
+            self._hands.give_back(task_id, attempt=attempt)
 
     async def unheard(self) -> tuple[Claim, ...]:
         """Return the tasks that others ended and that still have a note: whoever worked on them may not know yet.

@@ -28,6 +28,8 @@ PIECE: Final = 64 * 1024
 """Characters of text in one line."""
 UNHEARD: Final = 0.25
 """Seconds before a worker listens for news: most small tasks are done by then, and a request is spared."""
+LEAVING: Final = 2.0
+"""Seconds for which a worker that leaves a task tries to send the end of it, or to give it back."""
 LONGEST_PAUSE: Final = 1.0
 """Seconds between two attempts while the sidecar is away: shorter than any lease."""
 
@@ -159,12 +161,34 @@ class Task:
             )
 
     async def aclose(self) -> None:
-        """Leave it: unless it has ended, its lease runs out and it is handed to another worker."""
-        for loop in self._loops:
-            loop.cancel()
+        """Leave it: unless it has ended it is given back, and handed to another worker at once."""
+        canceled = False
         if self._loops:
-            await asyncio.wait(self._loops)
+            leaving = asyncio.get_running_loop().create_task(self._leave(), name=f"leave {self.id}")
+            while not leaving.done():
+                try:
+                    await asyncio.wait((leaving,))
+                except asyncio.CancelledError:  # it has to wait: the task would be missing for a lease
+                    canceled = True
         self._lost = self._lost or "it was left"
+        if canceled:
+            raise asyncio.CancelledError
+
+    async def _leave(self) -> None:
+        loops, self._loops = self._loops, ()
+        try:
+            if self._ended and self._outbox:
+                with suppress(TaskOverError, WorkerError, TimeoutError):
+                    async with asyncio.timeout(LEAVING):
+                        await self.flush()
+        finally:
+            for loop in loops:
+                loop.cancel()
+            await asyncio.wait(loops)
+        if not self._done:
+            with suppress(AwayError, LostError, WorkerError, TimeoutError):
+                async with asyncio.timeout(LEAVING):
+                    await self._client.call(f"tasks/{self.id}/release", lease=self._lease)
 
     async def __aenter__(self) -> Self:
         self._scope = scope = asyncio.current_task()

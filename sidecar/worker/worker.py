@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from sidecar.worker.client import Client, Pause, state_directory
@@ -11,7 +14,7 @@ from sidecar.worker.errors import AwayError, LostError, WorkerError
 from sidecar.worker.task import WAIT, Task
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 
     Handler = Callable[[Task], Awaitable[str | None]]
 
@@ -50,20 +53,22 @@ class Worker:
         """Do tasks for ever, so many at a time, each with one call of the handler.
 
         A text that the handler returns is the reply; without one the reply is what it said by `Task.text`. A handler
-        whose task is over is cancelled. Its exception fails the task, is logged, and the worker goes on. Raises
-        WorkerError for a wrong token.
+        whose task is over is cancelled. Its exception fails the task, is logged, and the worker goes on. SIGTERM ends
+        it, unless the program has a handler of its own: tasks under way are given back. Raises WorkerError for a
+        wrong token.
         """
         slots = asyncio.Semaphore(concurrency)
-        try:
-            async with self._client.opened(), asyncio.TaskGroup() as group:
-                while True:
-                    await slots.acquire()
-                    task = await self._next()
-                    group.create_task(_handle(task, handler, slots), name=task.id)
-        except BaseExceptionGroup as errors:
-            if len(errors.exceptions) == 1 and isinstance(errors.exceptions[0], WorkerError):
-                raise errors.exceptions[0] from None
-            raise
+        with _until_sigterm():
+            try:
+                async with self._client.opened(), asyncio.TaskGroup() as group:
+                    while True:
+                        await slots.acquire()
+                        task = await self._next()
+                        group.create_task(_handle(task, handler, slots), name=task.id)
+            except BaseExceptionGroup as errors:
+                if len(errors.exceptions) == 1 and isinstance(errors.exceptions[0], WorkerError):
+                    raise errors.exceptions[0] from None
+                raise
 
     async def tasks(self) -> AsyncGenerator[Task, None]:
         """Yield one task after the other; whoever asks for the next has completed the one before.
@@ -95,6 +100,36 @@ class Worker:
             if document is not None:
                 return Task(self._client, document)
             pause.reset()
+
+
+@contextmanager
+def _until_sigterm() -> Iterator[None]:
+    """End the block, and no more, when SIGTERM comes and nobody else would hear of it."""
+    block = asyncio.current_task()
+    assert block is not None  # noqa: S101 - it is one that awaits this
+    before, told = block.cancelling(), False
+
+    def tell() -> None:
+        nonlocal told
+        told = block.cancel() or told
+
+    loop = asyncio.get_running_loop()
+    hears = threading.current_thread() is threading.main_thread()
+    if not hears or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    try:
+        loop.add_signal_handler(signal.SIGTERM, tell)
+    except NotImplementedError:  # a loop without signals
+        yield
+        return
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not told or block.uncancel() > before:
+            raise
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
 
 
 async def _handle(task: Task, handler: Handler, slots: asyncio.Semaphore) -> None:

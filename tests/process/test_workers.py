@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
+import pytest
+
 from tests.support.spawned import Spawned, environment, running, start, write_capsule
 from tests.support.waiting import until_sync
 
@@ -131,6 +133,27 @@ def test_a_worker_that_is_stopped_loses_its_task_to_another(tmp_path: Path) -> N
             assert sidecar.event("worker_lost")["attempt"] == 1
             first.send_signal(signal.SIGCONT)
             assert "first in attempt 1" in json.dumps(finished(sidecar, send(sidecar, "more")))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_that_is_told_to_end_gives_its_task_back(tmp_path: Path, number: signal.Signals) -> None:
+    """The next one has it at once, long before the lease runs out; SIGTERM is a good end."""
+    write_capsule(tmp_path / "root" / "hello")
+    (tmp_path / "worker.py").write_text(WORKER)
+    go = tmp_path / "go"
+    env = {"SIDECAR_INBOX__LEASE": "1h", "SIDECAR_INBOX__ATTEMPTS": "1"}
+    with running(["--root", str(tmp_path / "root")], state=tmp_path / "state", env=env) as sidecar:
+        until_served(sidecar)
+        with worker(str(tmp_path / "worker.py"), str(go), "first", state=sidecar.state) as first:
+            task_id = send(sidecar, "work")
+            until_sync((tmp_path / "go.begun").exists)
+            first.send_signal(number)
+            status = first.wait(timeout=30)
+            assert status == 0 if number is signal.SIGTERM else status != 0
+        go.touch()
+        with worker(str(tmp_path / "worker.py"), str(go), "second", state=sidecar.state):
+            assert "second in attempt 1" in json.dumps(finished(sidecar, task_id))
+        assert not sidecar.events("worker_lost")
 
 
 def test_a_sidecar_that_stood_still_takes_no_task_from_its_workers(tmp_path: Path) -> None:

@@ -355,6 +355,40 @@ async def test_a_worker_that_is_lost_too_often_fails_the_task(tmp_path: Path) ->
         assert (await place.post("/workers/hello/next")).status == 204
 
 
+async def test_a_task_that_is_given_back_is_handed_out_at_once_and_that_is_no_attempt(tmp_path: Path) -> None:
+    """As often as it takes; what was said before is kept, and the lease is over."""
+    async with workplace(tmp_path, served(lease=3600.0, attempts=1)) as place:
+        task_id = await place.send()
+        for turn in (1, 2, 3):
+            hold = await place.take()
+            assert (hold.id, hold.document["attempt"]) == (task_id, 1)
+            await hold.say({"type": "text", "text": f"{turn} "})
+            assert (await place.task(task_id)).turn == turn
+            assert (await hold.post("release")).status == 204
+            for what in ("heartbeat", "events", "release"):
+                answer = await hold.post(what)
+                assert (answer.status, json.loads(answer.body)["error"]) == (409, "lease_lost")
+        hold = await place.take()
+        await hold.say({"type": "completed"})
+        assert (await place.task(task_id)).state is TaskState.COMPLETED
+        assert (await hold.post("release")).status == 204
+
+
+async def test_whoever_waits_for_news_of_a_task_that_is_given_back_hears_that(tmp_path: Path) -> None:
+    """Its lease is lost; a task that waits for input keeps its place."""
+    async with workplace(tmp_path) as place:
+        task_id = await place.send()
+        hold = await place.take()
+        waiting = asyncio.ensure_future(hold.post("heartbeat?wait=10"))
+        await hold.say({"type": "input-required", "prompt": "Which?"})
+        assert (await hold.post("release")).status == 204
+        assert (await waiting).status == 409
+        assert (await place.task(task_id)).state is TaskState.INPUT_REQUIRED
+        assert (await place.post("/workers/hello/next")).status == 204
+        await place.engine.deliver(given("red"))
+        assert [line["text"] for line in (await place.take()).document["input"]] == ["red"]
+
+
 async def test_signs_of_life_keep_a_lease(tmp_path: Path) -> None:
     """A worker that beats or speaks has its task for many times the lease."""
     async with workplace(tmp_path, served(lease=0.4)) as place:

@@ -351,8 +351,8 @@ async def test_several_tasks_at_once(tmp_path: Path) -> None:
 
 
 async def test_tasks_can_be_worked_on_in_a_loop(tmp_path: Path) -> None:
-    """Whoever asks for the next task has completed the one before; leaving the loop leaves the task to others."""
-    async with workplace(tmp_path, served(lease=0.3)) as place:
+    """Whoever asks for the next task has completed the one before; leaving the loop gives the task back."""
+    async with workplace(tmp_path, served(lease=3600.0)) as place:
         ids = [await place.send(text) for text in ("a", "b", "c")]
         async with aclosing(worker_of(place).tasks()) as tasks:
             async for task in tasks:
@@ -360,7 +360,8 @@ async def test_tasks_can_be_worked_on_in_a_loop(tmp_path: Path) -> None:
                     break
                 await task.text(task.prompt.upper())
         assert [(await place.task(task_id)).output for task_id in ids] == ["A", "B", None]
-        assert (await place.take()).document["attempt"] == 2
+        taken = (await place.take("?wait=0")).document
+        assert (taken["task"]["id"], taken["attempt"]) == (ids[2], 1)
 
 
 async def test_the_block_of_a_task_that_is_over_ends_and_the_loop_goes_on(tmp_path: Path) -> None:
@@ -405,6 +406,66 @@ async def test_a_foreign_cancellation_stays_one(tmp_path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await running
         assert running.cancelled()
+
+
+@pytest.mark.parametrize("loop", [False, True])
+async def test_a_worker_that_ends_gives_its_tasks_back(tmp_path: Path, *, loop: bool) -> None:
+    """Another one has them at once, however long a lease is, and they are no attempts."""
+    async with workplace(tmp_path, served(lease=3600.0, attempts=1, concurrency=2)) as place:
+        ids = {await place.send() for _ in range(1 if loop else 2)}
+        begun: set[str] = set()
+
+        async def hold(task: Task) -> None:
+            await task.text("half")
+            begun.add(task.id)
+            await asyncio.Event().wait()
+
+        async def work() -> None:
+            async with aclosing(worker_of(place).tasks()) as tasks:
+                async for task in tasks:
+                    await hold(task)
+
+        if loop:
+            running = asyncio.ensure_future(work())
+        else:
+            running = asyncio.ensure_future(worker_of(place).run(hold, concurrency=2))
+        await until(lambda: begun == ids)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        assert running.cancelled()
+        again = [(await place.take("?wait=0")).document for _ in ids]
+        assert {(each["task"]["id"], each["attempt"]) for each in again} == {(task_id, 1) for task_id in ids}
+
+
+async def test_a_worker_that_is_cancelled_while_it_ends_a_task_ends_it(tmp_path: Path) -> None:
+    """The last line is sent rather than the task given back."""
+    async with workplace(tmp_path) as place:
+        task_id = await place.send()
+        go = asyncio.Event()
+        begun: list[Task] = []
+
+        async def work() -> None:
+            async with aclosing(worker_of(place).tasks()) as tasks:
+                async for task in tasks:
+                    async with task:
+                        begun.append(task)
+                        await go.wait()
+                        await task.complete("done")
+
+        running = asyncio.ensure_future(work())
+        await until(lambda: begun)
+        writer = await place.hold_writer()
+        go.set()
+        await until(lambda: begun[0].over)
+        running.cancel()
+        await asyncio.sleep(0)
+        running.cancel()
+        writer.open()
+        with suppress(asyncio.CancelledError):
+            await running
+        assert running.cancelled()
+        assert (await ended(place, task_id)).state is TaskState.COMPLETED
 
 
 async def test_a_wrong_token_ends_the_worker_with_what_to_do(tmp_path: Path) -> None:

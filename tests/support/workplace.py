@@ -12,6 +12,7 @@ from sidecar.desk.access import Access
 from sidecar.desk.api import ReloadResult
 from sidecar.desk.endpoint import Desk, Parts
 from sidecar.desk.handles import Handles
+from sidecar.desk.looks import Looks
 from sidecar.desk.tasks import Tasks
 from sidecar.desk.workers import Workers
 from sidecar.model import Capsule, Conversation, InboxSettings, Lifecycle, Manifest, Settings, TaskAcceptance
@@ -196,6 +197,7 @@ async def workplace(
         reload=_no_reload,
         handles=Handles(planes.sharing, lambda _: None, metrics),
         keys=no_keys(),
+        looks=Looks(lambda _: None, planes),
         tasks=Tasks(lambda _: None, "operator"),
         workers=workers,
     )

@@ -155,6 +155,21 @@ class Inbox:
         async with lease.lock:  # a report that is under way may be the one that ended the task
             return self._news(lease, heard)
 
+    async def give_back(self, task_id: str, token: str) -> None:
+        """End a lease: its worker leaves, and the task is handed to another one. That is no attempt.
+
+        What the worker said before is taken in first.
+        """
+        self._refuse_while_closing()
+        lease = self._lease(task_id, token)
+        async with lease.lock:
+            if lease.lost:
+                raise RefusedError(_LOST)
+            lease.lost = True
+            del self._leases[task_id]
+            if not lease.orders.canceled:
+                await self._engine.release(task_id, attempt=False)
+
     # leases
 
     async def _report(self, lease: Lease, lines: Sequence[Line], heard: int | None) -> News:
