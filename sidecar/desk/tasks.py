@@ -45,6 +45,8 @@ BODY: Final = 1024 * 1024
 BODY_TIMEOUT: Final = 15.0
 LISTED: Final = 100
 """So many of a capsule's tasks are listed, the newest first."""
+MOST_STATUS: Final = 2000
+"""Characters of a task's status in the list; the task itself has all of it."""
 MOST_TAIL: Final = 1000
 """Frames of the past that `?tail=` asks for at most."""
 
@@ -96,9 +98,9 @@ class Tasks:
         front = self._front(capsule_id)
         if front is None:
             raise RefusedError(_NOT_SERVED)
-        if template == STREAM:
-            return await self._stream(request, front)
         try:
+            if template == STREAM:
+                return await self._stream(request, front)
             if template == TASKS:
                 return _answered({"tasks": [listed(task) for task in await front.engine.list(LISTED)]})
             if template == TASK:
@@ -124,11 +126,11 @@ class Tasks:
     async def _stream(self, request: web.BaseRequest, front: Front) -> web.StreamResponse:
         asked = parse_qs(request.raw_path.partition("?")[2])
         after = sse.last_event_id(request.headers.get("Last-Event-ID"))
-        if after is None:
-            tail = sse.last_event_id(asked.get("tail", [None])[0])
+        tail = sse.last_event_id(asked.get("tail", [None])[0])
+        if after is None and tail is not None:
             await front.engine.load()
-            after = 0 if tail is None else max(0, front.engine.feed.head - min(tail, MOST_TAIL))
-        stream = EventStream(await front.watch(after, asked.get("task", [None])[0]))
+            after = max(0, front.engine.feed.head - min(tail, MOST_TAIL))
+        stream = EventStream(await front.watch(after or 0, asked.get("task", [None])[0]))
         self._streams.add(stream)
         try:
             return await stream.send(request)
@@ -176,11 +178,16 @@ def listed(task: Task) -> dict[str, Any]:
         "context_id": task.context_id,
         "owner": task.owner,
         "state": task.state,
-        "status": task.status,
+        "status": _beginning(task.status),
         "created_at": _time(task.created_at),
         "ended_at": None if task.ended_at is None else _time(task.ended_at),
         "waits_for_input": task.state is TaskState.INPUT_REQUIRED,
     }
+
+
+def _beginning(text: str | None) -> str | None:
+    """Return the text of a status, or of a long one as much as a list can do with."""
+    return text if text is None or len(text) <= MOST_STATUS else f"{text[:MOST_STATUS]}…"
 
 
 def _time(at: float) -> str:

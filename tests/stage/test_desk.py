@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,94 +12,25 @@ import pytest_asyncio
 
 from sidecar.desk.access import Access
 from sidecar.desk.api import ReloadResult
-from sidecar.desk.endpoint import Desk, Parts
-from sidecar.desk.handles import Handles
-from sidecar.desk.looks import Looks
-from sidecar.desk.tasks import Tasks
-from sidecar.desk.workers import Workers
 from sidecar.errors import Problem
 from sidecar.model import CapsuleState, CapsuleStatus, LastError
-from sidecar.ops.metrics import Gauges, Metrics
-from sidecar.planes.routes import Planes
-from sidecar.web.guards import Guards, Rules
-from sidecar.web.server import HttpLimits, HttpServer, Policy, RefusalLog
-from sidecar.web.sockets import listen
-from tests.support.credentials import no_keys
-from tests.support.rawhttp import Answer, exchange, get, request_bytes
-from tests.support.view import Shown
+from tests.support.desk import TOKEN, Running, refusal_of, running_desk
+from tests.support.rawhttp import exchange, request_bytes
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-TOKEN = {"Authorization": "Bearer s3cret"}
 ROWS = tuple(
     CapsuleStatus(f"c{i:04}", f"/c/{i}", CapsuleState.SERVING, tasks={"working": 1}) for i in range(1000)
 )
 
 
-@dataclass
-class Running:
-    """A desk that listens: its registry, its metrics, and what its reload will say."""
-
-    desk: Desk = field(init=False)
-    view: Shown = field(default_factory=Shown)
-    metrics: Metrics = field(default_factory=lambda: Metrics("0.1"))
-    port: int = 0
-    result: ReloadResult = field(default_factory=ReloadResult)
-    reloads: int = 0
-    finish: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def get(self, target: str, *, method: str = "GET", headers: dict[str, str] | None = None) -> Answer:
-        """Ask without credentials."""
-        return await get(self.port, target, method=method, headers=headers)
-
-    async def ask(self, target: str, *, method: str = "GET", headers: dict[str, str] | None = None) -> Answer:
-        """Ask with the admin token."""
-        return await get(self.port, target, method=method, headers=TOKEN | (headers or {}))
-
-    async def reload(self) -> ReloadResult:
-        """Play the daemon's reload."""
-        self.reloads += 1
-        await self.finish.wait()
-        return self.result
-
-
 @pytest_asyncio.fixture
 async def running() -> AsyncIterator[Running]:
     """Return a desk that asks for a token and shows its metrics to all."""
-    stage = Running()
-    parts = Parts(
-        view=stage.view,
-        metrics=stage.metrics,
-        gauges=lambda: Gauges(open_streams=7),
-        reload=stage.reload,
-        handles=Handles(Planes().sharing, lambda _: None, stage.metrics),
-        keys=no_keys(),
-        looks=Looks(lambda _: None, Planes()),
-        tasks=Tasks(lambda _: None, "operator"),
-        workers=Workers(lambda _: None),
-    )
-    stage.desk = Desk(
-        parts, access=Access("s3cret"), worker_access=Access("s3cret", worker="w0rker"), open_metrics=True
-    )
-    stage.finish.set()
-    policy = Policy(guards=Guards(Rules("desk")), limits=HttpLimits(), refusals=RefusalLog())
-    server = HttpServer(stage.desk.handle, name="desk", policy=policy)
-    sockets = listen(["127.0.0.1"], 0)
-    stage.port = sockets[0].getsockname()[1]
-    await server.start(sockets)
-    yield stage
-    await server.drain(budget=5)
-    stage.desk.close()
-
-
-def refusal_of(answer: Answer) -> tuple[int, str]:
-    """Return status and code of a refusal, whose shape must be the one of all."""
-    body = json.loads(answer.body)
-    assert list(body)[:2] == ["error", "message"]
-    assert answer.headers["content-type"] == "application/json"
-    return answer.status, body["error"]
+    async with running_desk() as stage:
+        yield stage
 
 
 async def test_health_is_open_and_says_ok(running: Running) -> None:

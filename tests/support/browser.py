@@ -210,16 +210,16 @@ async def browser() -> AsyncIterator[Tab]:
             target = next(one for one in targets if one["type"] == "page")
             async with http.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket:
                 tab = Tab(socket)
-                async with asyncio.TaskGroup() as group:
-                    listening = group.create_task(tab.listen(), name="listen to the browser")
+                listening = asyncio.get_running_loop().create_task(tab.listen(), name="listen to the browser")
+                try:
                     for domain in ("Page", "Runtime", "Log", "Network"):
                         await tab.send(f"{domain}.enable")
-                    try:
-                        yield tab
-                    finally:
-                        with suppress(ConnectionError):
-                            await socket.send_json({"id": 0, "method": "Browser.close"})
-                        listening.cancel()
+                    yield tab
+                finally:
+                    with suppress(ConnectionError):
+                        await socket.send_json({"id": 0, "method": "Browser.close"})
+                    listening.cancel()
+                    await asyncio.wait((listening,))
     finally:
         with suppress(ProcessLookupError):
             if process.returncode is None:

@@ -4,6 +4,15 @@ import { call, follow } from "./api.js";
 import { announce, copyButton, el, fill, foreign, moment, number, plural, say, short, shown, shownLines, stateMark } from "./dom.js";
 import { Transcript } from "./transcript.js";
 
+/** What this page sent, by task: streams carry what a worker says alone. */
+const sent = new Map();
+const MOST_SENT = 200;
+
+function remember(task, text) {
+  sent.set(task, [...(sent.get(task) ?? []), text]);
+  while (sent.size > MOST_SENT) sent.delete(sent.keys().next().value);
+}
+
 const LIVE = new Set(["submitted", "working", "input-required"]);
 const TAIL = 200;
 const FLUSH = 60;
@@ -82,6 +91,11 @@ export class Activity {
     this.log.replaceChildren(el("p", { class: "empty", textContent: "Nothing is said yet." }));
     this.heading.textContent = task === null ? "Whole session" : "Task";
     this.prompt = null;
+    const first = sent.get(task)?.[0];
+    if (first !== undefined) {
+      this.transcript.sent(task, first);
+      this.flushSoon();
+    }
     this.stream?.abort();
     this.stream = new AbortController();
     this.keepFollowing(task, this.stream.signal).catch(this.onProblem);
@@ -236,6 +250,8 @@ export class Activity {
     try {
       const task = await call("POST", `${this.base}/messages`, { body: answering ? { text, task_id: answering } : { text } });
       this.text.value = "";
+      remember(task.id, text);
+      if (answering) this.transcript.sent(task.id, text);
       if (task.status.state === "rejected") {
         const why = task.status.message?.parts?.[0]?.text ?? "";
         this.onProblem(new Error(`The task was not taken: ${why}`));
@@ -279,6 +295,7 @@ function written(entry, before) {
     node.replaceChildren(more);
   } else {
     const parts = [];
+    if (entry.kind === "sent") parts.push(el("p", { class: "label", textContent: "You" }));
     if (entry.kind === "thinking") parts.push(el("p", { class: "label", textContent: "Thinking" }));
     if (left) parts.push(el("p", { class: "sub", textContent: left }));
     parts.push(el("p", { class: "said" }, el("bdi", { textContent: text })));

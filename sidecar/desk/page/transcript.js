@@ -4,7 +4,7 @@ const MOST_ENTRIES = 400;
 const MOST_TEXT = 64 * 1024;
 const MOST_ALL = 512 * 1024;
 
-/** One thing that was said: `kind` is text, thinking, tool, status or note. `left` counts characters that are shown no more. */
+/** One thing that was said: `kind` is text, thinking, tool, status, sent or note. `left` counts characters that are shown no more. */
 class Entry {
   constructor(kind, task, set) {
     Object.assign(this, { kind, task, text: "", left: 0, ...set });
@@ -48,6 +48,11 @@ export class Transcript {
     const { state, message } = data.status;
     const entry = this.push(new Entry("status", data.id, { state, final: data.final }));
     this.append(entry, message ?? "");
+  }
+
+  /** Take in what was sent to the worker. */
+  sent(task, text) {
+    this.append(this.push(new Entry("sent", task, {})), text);
   }
 
   note(text) {
