@@ -155,6 +155,9 @@ class Limits(Block):
     body_timeout: v.SomeSeconds = duration("15s", "A request body must arrive within this time.")
     drain: v.Seconds = duration("8s", "Stopping takes at most so long.")
     stop_grace: v.Seconds = duration("3s", "Of that, a command has so long to end by itself.")
+    blocking_send: v.SomeSeconds = duration(
+        "300s", "An A2A send that waits for its task is answered after so long with the task as it stands."
+    )
     rate: v.SomeRate | None = key(
         None, "Requests of one caller to one capsule, such as 10/s or 600/m; null: any number."
     )
@@ -167,3 +170,4 @@ class Heartbeat(Block):
     """How often an idle stream shows that it is alive."""
 
     murmur: v.SomeSeconds = duration("15s", "On the murmur door's streams.")
+    a2a: v.SomeMilliseconds = duration("2500ms", "On the A2A door's streams, and on sends that wait.")

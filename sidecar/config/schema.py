@@ -175,6 +175,8 @@ class Config(Keys):
                 tasks=self.limits.tasks,
                 streams=self.limits.streams,
                 heartbeat=self.heartbeat.murmur,
+                heartbeat_a2a=self.heartbeat.a2a,
+                blocking_send=self.limits.blocking_send,
                 backend=self.backend,
                 inbox=inbox,
                 command=command_of(self.backend, self.command),

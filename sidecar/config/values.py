@@ -281,6 +281,7 @@ Milliseconds: TypeAlias = Annotated[float, PlainValidator(duration(unit="ms")), 
 Hours: TypeAlias = Annotated[float, PlainValidator(duration(unit="h")), _DURATION]
 Days: TypeAlias = Annotated[float, PlainValidator(duration(unit="d")), _DURATION]
 SomeSeconds: TypeAlias = Annotated[float, PlainValidator(duration(0.01)), _DURATION]
+SomeMilliseconds: TypeAlias = Annotated[float, PlainValidator(duration(0.01, unit="ms")), _DURATION]
 FileSize: TypeAlias = Annotated[int, PlainValidator(size("64MiB")), _SIZE]
 BodySize: TypeAlias = Annotated[int, PlainValidator(size("1GiB")), _SIZE]
 Count: TypeAlias = Annotated[int, PlainValidator(whole(1, MOST)), _integer(1, MOST)]

@@ -167,7 +167,8 @@ class Settings:
     `public_url` is the base of the URLs on cards, with `{id}` and `{port}` in it, where a proxy stands in front.
     `containment` None leaves the manifest's.
     `concurrency` counts running tasks, `tasks` is the most that may live, `streams` the most that may be open.
-    `heartbeat` is the seconds between two comments on a stream.
+    `heartbeat` is the seconds between two comments on a stream, `heartbeat_a2a` those of silence before one on an
+    A2A stream. `blocking_send` is the seconds after which an A2A send is answered whose task goes on.
     `backend` is `inbox`, `command` or `forward`; `command` and `forward` are set where it is theirs.
     `on_restart` is `fail` or `rerun`, for tasks that ran when the sidecar ended. `stop_grace` is the seconds that a
     worker has to end in when the sidecar stops. `auth` says whom it lets in.
@@ -191,6 +192,8 @@ class Settings:
     tasks: int = 1000
     streams: int = 2048
     heartbeat: float = 15.0
+    heartbeat_a2a: float = 2.5
+    blocking_send: float = 300.0
     backend: str = "inbox"
     inbox: InboxSettings = field(default_factory=InboxSettings)
     command: CommandSettings | None = None

@@ -68,7 +68,7 @@ def test_an_empty_mapping_is_all_the_defaults_of_the_design() -> None:
         streams=2048,
         tasks=1000,
     )
-    assert found.heartbeat == config.Heartbeat(murmur=15.0)
+    assert found.heartbeat == config.Heartbeat(murmur=15.0, a2a=2.5)
     assert found.capsules == {}
     assert found.warnings == ()
 
