@@ -149,4 +149,4 @@ def _fits(facts: dict[str, Any], algorithm: str) -> bool:
 
 def kind_for(algorithm: str) -> str:
     """Return the type of key that an algorithm signs with (RFC 7518 section 3.1, RFC 8037 section 3.1)."""
-    return {"R": "RSA", "P": "RSA"}.get(algorithm[0], "OKP" if algorithm == "EdDSA" else "EC")
+    return {"R": "RSA", "P": "RSA"}.get(algorithm[0], "OKP" if algorithm.startswith("Ed") else "EC")
