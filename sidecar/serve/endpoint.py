@@ -171,11 +171,15 @@ class Endpoint:
         served.counters.request("card", _OUTCOMES[answer.status])
         return answer
 
-    async def _caller(self, request: web.BaseRequest, served: Served) -> Caller:
-        """Return who asks, before the path or the body is looked at; raises RefusedError."""
+    async def _caller(self, request: web.BaseRequest, served: Served, *, door: bool = True) -> Caller:
+        """Return who asks, before the path or the body is looked at; raises RefusedError.
+
+        `door`: for the murmur door and the files plane, which are the operator's; else for any good credential.
+        """
         access = served.access
         try:
-            caller = await access.operator(served.capsule, request.headers)
+            who = access.operator if door else access.caller
+            caller = await who(served.capsule, request.headers)
             access.admit(served.capsule, caller, self._policy.proxies.client(request.remote, request.headers))
         except RefusedError as error:
             served.counters.request("other", error.refusal.code)
@@ -183,10 +187,12 @@ class Endpoint:
         return caller
 
     @contextmanager
-    def _held(self, request: web.BaseRequest, served: Served, caller: Caller) -> Iterator[None]:
+    def _held(
+        self, request: web.BaseRequest, served: Served, caller: Caller, *, door: bool = True
+    ) -> Iterator[None]:
         """End the connection under what lasts, once the caller's credential is not good any more."""
         cut = cast("Connection", request.protocol).cut
-        hold = served.access.streams.hold(self._capsule_now, caller, cut, door=True)
+        hold = served.access.streams.hold(self._capsule_now, caller, cut, door=door)
         try:
             yield
         finally:
