@@ -10,6 +10,7 @@ from sidecar.config.hosts import public_host
 from sidecar.desk.access import Access
 from sidecar.desk.endpoint import Desk
 from sidecar.errors import SidecarError
+from sidecar.web.forwarded import Proxies
 from sidecar.web.guards import Guards, Rules
 from sidecar.web.server import HttpLimits, HttpServer, Policy
 from sidecar.web.sockets import BindError, listen
@@ -31,7 +32,9 @@ class FrontDesk:
     def __init__(self, config: Config, parts: Parts, *, token: str) -> None:
         self._config = config
         self._token = token
-        self._policy = Policy(guards=_guards(config), limits=limits_of(config))
+        self._policy = Policy(
+            guards=_guards(config), limits=limits_of(config), proxies=Proxies(config.listen.trusted_proxies)
+        )
         self._desk = Desk(
             parts,
             access=self._access(config),
@@ -69,6 +72,7 @@ class FrontDesk:
         self._config = config
         self._policy.guards = _guards(config)
         self._policy.limits = limits_of(config)
+        self._policy.proxies = Proxies(config.listen.trusted_proxies)
         self._desk.reconfigure(
             access=self._access(config),
             worker_access=self._worker_access(config),

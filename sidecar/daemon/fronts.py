@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from sidecar.cards.served import Cards
 from sidecar.cards.views import views
+from sidecar.doors.everruns import EverrunsDoor
+from sidecar.doors.everruns_stream import UNAVAILABLE
 from sidecar.doors.murmur import MurmurDoor
 from sidecar.model import TaskAcceptance, Work
 from sidecar.serve.endpoint import Served
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from sidecar.auth.access import Access
     from sidecar.cards.views import View
     from sidecar.daemon.backends import Backends
+    from sidecar.doors.everruns_log import EverrunsLog
     from sidecar.doors.murmur import FrameStream
     from sidecar.model import Capsule
     from sidecar.ops.metrics import Metrics
@@ -30,11 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """What is served of one session: the capsule, its engine and its door."""
+    """What is served of one session: the capsule, its engine and its doors."""
 
     capsule: Capsule
     engine: Engine
     door: MurmurDoor
+    sessions: EverrunsDoor
 
     @property
     def accepts(self) -> bool:
@@ -59,9 +63,17 @@ class Fronts:
     """Opens and closes what listeners show: the `Doors` of the pool. One event loop."""
 
     def __init__(
-        self, *, engines: Engines, metrics: Metrics, planes: Planes, backends: Backends, access: Access
+        self,
+        *,
+        engines: Engines,
+        metrics: Metrics,
+        planes: Planes,
+        backends: Backends,
+        access: Access,
+        everruns: EverrunsLog,
     ) -> None:
         self._access = access
+        self._everruns = everruns
         self._engines = engines
         self._metrics = metrics
         self._planes = planes
@@ -83,12 +95,15 @@ class Fronts:
             streams=settings.streams,
             count=counters.request,
         )
-        self._open[capsule.session_id] = self._by_capsule[capsule.id] = Front(capsule, engine, door)
+        sessions = EverrunsDoor(self._everruns, engine, capsule)
+        front = Front(capsule, engine, door, sessions)
+        self._open[capsule.session_id] = self._by_capsule[capsule.id] = front
         return Served(capsule, Cards(capsule), door, counters, partial(_generation, engine), self._access)
 
     async def close(self, session_id: str) -> None:
         """Let go of a session that is served no longer; its tasks stay in the log."""
         front = self._open.pop(session_id, None)
+        self._everruns.end_streams(session_id, UNAVAILABLE)
         if front is not None:
             await self._backends.remove(session_id, grace=front.capsule.settings.stop_grace)
         await self._engines.close(session_id)

@@ -10,6 +10,7 @@ from sidecar.auth.keys import KeyRing
 from sidecar.auth.providers import Providers
 from sidecar.config.hosts import public_host, public_origin
 from sidecar.daemon.backends import Backends, Makers
+from sidecar.daemon.channel_directory import ChannelDirectory
 from sidecar.daemon.front_desk import limits_of
 from sidecar.daemon.fronts import Fronts
 from sidecar.desk.endpoint import Parts
@@ -18,6 +19,7 @@ from sidecar.desk.keys import Keys
 from sidecar.desk.looks import Looks
 from sidecar.desk.tasks import Tasks
 from sidecar.desk.workers import Workers
+from sidecar.doors.everruns_log import EverrunsLog
 from sidecar.doors.murmur import OPERATOR
 from sidecar.listeners.pool import Pool
 from sidecar.manifest.load import load as load_manifest
@@ -63,11 +65,13 @@ class Stages:
         version: str,
     ) -> None:
         self.metrics = Metrics(version)
+        self._everruns = EverrunsLog(store)
         self.engines = Engines(
             store,
             keep_events=config.tasks.keep_events,
             keep_tasks=config.tasks.keep_tasks,
             on_end=self.metrics.task_ended,
+            showings=(self._everruns,),
         )
         self.planes = Planes()
         self.makers = Makers(state.directory / "processes", environ)
@@ -81,6 +85,7 @@ class Stages:
             planes=self.planes,
             backends=self.backends,
             access=self.access,
+            everruns=self._everruns,
         )
         self.registry = Registry(
             store,
@@ -90,6 +95,7 @@ class Stages:
             work=self._fronts.work,
             on_manifest=lambda refused: self.metrics.manifest(refused=refused),
         )
+        self.channels = ChannelDirectory(self._fronts, self.registry.view, config)
         self.source: Source[Loaded] = Source(
             config.roots,
             load=_loader(config),
@@ -117,6 +123,8 @@ class Stages:
         """Return what the desk is handed of them."""
         return Parts(
             view=self.registry.view,
+            channels=self.channels,
+            access=self.access,
             metrics=self.metrics,
             gauges=self._gauges,
             reload=reload,
@@ -131,6 +139,7 @@ class Stages:
         """Put another configuration in force; it shows with the next turn of the pipeline."""
         self.engines.reconfigure(keep_events=config.tasks.keep_events, keep_tasks=config.tasks.keep_tasks)
         self.registry.reconfigure(config)
+        self.channels.reconfigure(config)
         self.source.reconfigure(
             config.roots,
             watch=config.watch,

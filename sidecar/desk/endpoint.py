@@ -14,6 +14,7 @@ from aiohttp.web_response import StreamResponse
 
 from sidecar.desk import api, keys, looks, page, tasks, workers
 from sidecar.desk.changes import MOST, Changes
+from sidecar.desk.channels import PREFIX, Channels
 from sidecar.desk.handles import HANDLE, HANDLES, METHODS
 from sidecar.desk.page import Page
 from sidecar.desk.sign_in import SignIn
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from sidecar.auth.access import Access as CapsuleAccess
     from sidecar.desk.access import Access
+    from sidecar.desk.channels import Directory
     from sidecar.desk.handles import Handles
     from sidecar.desk.sign_in import Session
     from sidecar.model import CapsuleStatus, ConfigStatus, RegistryView, RootStatus
@@ -45,6 +48,7 @@ READ: Final = (hdrs.METH_GET, hdrs.METH_HEAD)
 CAPSULES: Final = "/api/capsules"
 SESSIONS: Final = "/api/sessions"
 EVENTS: Final = "/api/events"
+CHANNELS: Final = PREFIX + "/"
 OUTCOMES: Final = {200: "ok", 204: "ok", 304: "not_modified", 422: "config_refused", 503: "unavailable"}
 
 
@@ -53,10 +57,13 @@ class Parts:
     """What the desk shows and does, handed to it by the daemon.
 
     `reload` makes the daemon read its configuration again and waits for the outcome: a client that leaves cancels
-    the waiting, so it must not be the reload itself that runs in it. `gauges` tells a scrape what the desk cannot know.
+    the waiting, so it must not be the reload itself that runs in it. `access` says who asks something of a capsule.
+    `gauges` tells a scrape what the desk cannot know.
     """
 
     view: RegistryView
+    channels: Directory
+    access: CapsuleAccess
     metrics: Metrics
     gauges: Callable[[], Gauges]
     reload: Callable[[], Awaitable[api.ReloadResult]]
@@ -92,6 +99,7 @@ class Desk:
         self._tasks = parts.tasks
         self._workers = parts.workers
         self._looks = parts.looks
+        self._channels = Channels(parts.channels, parts.access, base=url)
         self._changes = Changes(parts.view)
         self._sign_in = SignIn()
         self._page = Page(self._sign_in, url)
@@ -134,6 +142,7 @@ class Desk:
         """Have every stream end with its closing frame, and take no more requests of workers."""
         self._changes.end()
         self._tasks.end_streams()
+        self._channels.end_streams()
         self._workers.drain()
 
     def link(self) -> str:
@@ -146,6 +155,10 @@ class Desk:
         On the paths of operators and workers the credentials come first, so that a stranger learns nothing of what is there.
         """
         path = _path(request)
+        if path.startswith(CHANNELS):
+            template, outcome, told = await self._channels.answer(request, path)
+            self._metrics.desk_request(template, outcome)
+            return told
         template = template_of(path)
         session = self._sign_in.find(request.headers)
         cut = cast("Connection", request.protocol).cut

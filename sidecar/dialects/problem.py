@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -68,6 +68,10 @@ class ProblemDetails:
     def title(self) -> str:
         """What kind of problem it is, in a few words: the same for every problem with this code."""
         return _TITLES.get(self.code) or HTTPStatus(self.status).phrase
+
+    def about(self, path: str) -> ProblemDetails:
+        """Return the problem with the path of the request that it is about."""
+        return replace(self, instance=path)
 
     def document(self) -> dict[str, Any]:
         """Return the problem as JSON has it; members without anything to say are left out."""

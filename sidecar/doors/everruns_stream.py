@@ -19,6 +19,7 @@ RETRY_MS: Final = 1000
 TURN_CANCELLED: Final = "turn_cancelled"
 STOPPING: Final = "server_shutdown"
 UNAVAILABLE: Final = "unavailable"
+CREDENTIAL_ENDED: Final = "credential_ended"
 
 
 class SessionStream:
@@ -46,6 +47,7 @@ class SessionStream:
         self._news = True
         self._beat = False
         self._reason: str | None = None
+        self._at_once = False
         self._over = False
         self._wake = asyncio.Event()
         self._timer = asyncio.get_running_loop().call_later(heartbeat, self._tick)
@@ -60,7 +62,7 @@ class SessionStream:
                 return first
             self._wake.clear()
             # what is committed goes out before the end: a turn's last event above all
-            if self._news and (frames := await self._read()):
+            if self._news and not self._at_once and (frames := await self._read()):
                 return frames
             if self._reason is not None:
                 self._over = True
@@ -71,9 +73,10 @@ class SessionStream:
             await self._wake.wait()
         return None
 
-    def end(self, reason: str = STOPPING) -> None:
-        """Have it end with its closing frame, behind what is committed."""
+    def end(self, reason: str = STOPPING, *, at_once: bool = False) -> None:
+        """Have it end with its closing frame, behind what is committed, or without another look at that."""
         self._reason = self._reason or reason
+        self._at_once = self._at_once or at_once
         self._wake.set()
 
     def close(self) -> None:

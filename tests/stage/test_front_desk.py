@@ -20,9 +20,9 @@ from sidecar.desk.tasks import Tasks
 from sidecar.desk.workers import Workers
 from sidecar.ops.metrics import Gauges, Metrics
 from sidecar.planes.routes import Planes
-from tests.support.credentials import no_keys
+from tests.support.credentials import access_of, no_keys
 from tests.support.rawhttp import get, read_answer, request_bytes
-from tests.support.view import Shown
+from tests.support.view import NoChannels, Shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -59,6 +59,8 @@ class Moving:
         metrics = Metrics("test")
         parts = Parts(
             view=Shown(),
+            channels=NoChannels(),
+            access=access_of(),
             metrics=metrics,
             gauges=Gauges,
             reload=self.reload,

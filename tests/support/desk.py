@@ -20,9 +20,9 @@ from sidecar.planes.routes import Planes
 from sidecar.web.guards import Guards, Rules
 from sidecar.web.server import HttpLimits, HttpServer, Policy, RefusalLog
 from sidecar.web.sockets import listen
-from tests.support.credentials import no_keys
+from tests.support.credentials import access_of, no_keys
 from tests.support.rawhttp import Answer, get
-from tests.support.view import Shown
+from tests.support.view import NoChannels, Shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -63,6 +63,8 @@ async def running_desk(*, token: str | None = "s3cret") -> AsyncIterator[Running
     stage = Running()
     parts = Parts(
         view=stage.view,
+        channels=NoChannels(),
+        access=access_of(),
         metrics=stage.metrics,
         gauges=lambda: Gauges(open_streams=7),
         reload=stage.reload,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sidecar.daemon.backends import Backends
 from sidecar.daemon.fronts import Fronts
+from sidecar.doors.everruns_log import EverrunsLog
 from sidecar.listeners.pool import Pool
 from sidecar.model import Capsule, Manifest, Settings, Wanted
 from sidecar.ops.metrics import Metrics
@@ -122,12 +123,18 @@ async def bench(
     """Run a bench whose database and capsules are below `root`."""
     store = Store.open(str(root / "sidecar.db"))
     planes = Planes()
-    engines = Engines(store, keep_events=10_000, keep_tasks=3600.0)
+    everruns = EverrunsLog(store)
+    engines = Engines(store, keep_events=10_000, keep_tasks=3600.0, showings=(everruns,))
     metrics = Metrics("test")
     facts = Facts()
     access = access_of(store)
     fronts = Fronts(
-        engines=engines, metrics=metrics, planes=planes, backends=Backends(lambda _: Inbox()), access=access
+        engines=engines,
+        metrics=metrics,
+        planes=planes,
+        backends=Backends(lambda _: Inbox()),
+        access=access,
+        everruns=everruns,
     )
     policy = Policy(
         Guards(Rules("listen", advertised=("localhost",))),

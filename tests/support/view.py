@@ -42,3 +42,14 @@ class Shown:
     def detail(self) -> Mapping[str, Any]:
         """Return the counts."""
         return self.counts
+
+
+class NoChannels:
+    """A directory of channels that leads nowhere."""
+
+    def channel(self, _channel_id: str) -> None:
+        """Return that nothing is served."""
+
+    def knows_channel(self, _channel_id: str) -> bool:
+        """Return that there is no such channel."""
+        return False

@@ -25,11 +25,11 @@ from sidecar.tasks.model import Input, Rules
 from sidecar.web import guards
 from sidecar.web.server import HttpLimits, HttpServer, Policy
 from sidecar.web.sockets import listen
-from tests.support.credentials import no_keys
+from tests.support.credentials import access_of, no_keys
 from tests.support.gates import Gate
 from tests.support.rawhttp import Answer, exchange, request_bytes
 from tests.support.sessions import SESSION
-from tests.support.view import Shown
+from tests.support.view import NoChannels, Shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -192,6 +192,8 @@ async def workplace(
     workers = Workers(backends.get)
     parts = Parts(
         view=Shown(),
+        channels=NoChannels(),
+        access=access_of(),
         metrics=metrics,
         gauges=Gauges,
         reload=_no_reload,
