@@ -25,7 +25,14 @@ OWN_SERIES: Final = 200
 REST: Final = "_other"
 OTHER: Final = "other"
 
-REQUESTS: Final = frozenset({"card", *(m.name for m in METHODS)})
+A2A_CALLS: Final = ("send", "stream", "get", "list", "cancel", "subscribe", "push", "extended-card")
+A2A_REQUESTS: Final = frozenset(
+    f"a2a-{version}/{call}"
+    for version in ("0.3", "1.0")
+    for call in A2A_CALLS
+    if (version, call) != ("0.3", "list")
+)
+REQUESTS: Final = frozenset({"card", *(m.name for m in METHODS), *A2A_REQUESTS})
 PLANES: Final = frozenset({"files", "peer_files"})
 DESK_PATHS: Final = frozenset(
     {
@@ -52,6 +59,14 @@ DESK_PATHS: Final = frozenset(
         "/api/capsules/{id}/tasks/{task}",
         "/api/capsules/{id}/tasks/{task}/cancel",
         "/api/reload",
+        "/v1/channels/{channel_id}",
+        "/v1/channels/{channel_id}/runtime-auth",
+        "/v1/channels/{channel_id}/sessions",
+        "/v1/channels/{channel_id}/sessions/{id}",
+        "/v1/channels/{channel_id}/sessions/{id}/cancel",
+        "/v1/channels/{channel_id}/sessions/{id}/events",
+        "/v1/channels/{channel_id}/sessions/{id}/messages",
+        "/v1/channels/{channel_id}/sessions/{id}/sse",
         "/workers/{id}/next",
         "/workers/{id}/tasks/{task}/events",
         "/workers/{id}/tasks/{task}/heartbeat",
@@ -59,9 +74,26 @@ DESK_PATHS: Final = frozenset(
     }
 )
 HANDLE_ACTIONS: Final = frozenset({"mint", "revoke"})
-RPC_CODES: Final = frozenset({"-32700", "-32600", "-32601", "-32602", "-32603", "-32001"})
+RPC_CODES: Final = frozenset(
+    {
+        *("-32700", "-32600", "-32601", "-32602", "-32603", "-32001", "-32002"),
+        *("-32003", "-32004", "-32005", "-32007", "-32009"),
+    }
+)
+OF_CHANNELS: Final = frozenset(
+    {
+        "agent_busy",
+        "agent_not_available",
+        "channel_not_found",
+        "idempotency_key_in_progress",
+        "idempotency_key_reused",
+        "input_not_accepted",
+        "session_not_found",
+    }
+)
+"""Codes of refusals that the Everruns view alone has."""
 OUTCOMES: Final = frozenset(
-    {"ok", "not_modified", "rejected", "stream", "config_refused", *STATUS_OF, *RPC_CODES}
+    {"ok", "not_modified", "rejected", "stream", "config_refused", *STATUS_OF, *RPC_CODES, *OF_CHANNELS}
 )
 """`ok`, what else an answer may be, the code of a refusal, or the code of a JSON-RPC error."""
 TASK_STATES: Final = ("submitted", "working", "input-required")
