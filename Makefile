@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 STAMP := $(VENV)/.installed
 
-.PHONY: run test lint bench lock clean
+.PHONY: run test lint bench pages lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -11,6 +11,7 @@ help:
 	@echo "make test   install, then lint, types and tests (without those marked 'machine')"
 	@echo "make lint   ruff and mypy alone"
 	@echo "make bench  benchmarks against their baselines"
+	@echo "make pages  renew the manual page and the completions after a change of the command line"
 	@echo "make lock   renew requirements.lock"
 
 $(STAMP): pyproject.toml requirements.lock
@@ -33,6 +34,9 @@ test: lint
 
 bench: $(STAMP)
 	$(VENV)/bin/python -m benchmarks
+
+pages: $(STAMP)
+	$(VENV)/bin/python -m tests.support.generated
 
 lock:
 	$(PYTHON) -m venv $(VENV)-lock

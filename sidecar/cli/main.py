@@ -241,6 +241,16 @@ def build_parser() -> argparse.ArgumentParser:
     schema.add_argument("which", choices=["config", "manifest"], help="of config.yaml or of murmur.yaml")
     _always_json_flag(schema)
 
+    completion = command(
+        "completion",
+        "offline:completion",
+        "print the completion for a shell",
+        "bash: source <(sidecar completion bash), in ~/.bashrc\n"
+        "zsh:  sidecar completion zsh >~/.zfunc/_sidecar, with fpath+=~/.zfunc before compinit in ~/.zshrc\n"
+        "fish: sidecar completion fish >~/.config/fish/completions/sidecar.fish",
+    )
+    completion.add_argument("shell", choices=["bash", "zsh", "fish"], help="the shell")
+
     version = command("version", "offline:version", "print the version")
     _json_flag(version)
 

@@ -1,4 +1,4 @@
-"""Commands that need no running sidecar: check, card, init, schema, version, help."""
+"""Commands that need no running sidecar: check, card, init, schema, completion, version, help."""
 
 from __future__ import annotations
 
@@ -113,6 +113,13 @@ def version(arguments: argparse.Namespace) -> int:
         print_json({"version": text})
     else:
         print(f"sidecar {text}")
+    return 0
+
+
+def completion(arguments: argparse.Namespace) -> int:
+    """Print what a shell is to load to complete the command line."""
+    name = {"bash": "sidecar.bash", "zsh": "_sidecar", "fish": "sidecar.fish"}[arguments.shell]
+    print(files("sidecar.cli").joinpath("shell", name).read_text(encoding="utf-8"), end="")
     return 0
 
 
