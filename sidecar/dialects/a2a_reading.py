@@ -43,7 +43,7 @@ def read_send(params: Params, roles: Collection[str]) -> Sending:
     message_id = _text(message, "messageId", "message.")
     if not message_id:
         raise invalid("message.messageId is missing")
-    role = message.get("role")
+    role = _text(message, "role", "message.")
     if role not in roles:
         raise invalid(
             f"message.role must be {' or '.join(sorted(roles))}" if role else "message.role is missing"
@@ -159,8 +159,8 @@ def _kind_of(part: Part) -> str:
 
 def _written(message: dict[str, Any]) -> str:
     try:
-        # as deep as anything puts it that shows it again
-        orjson.dumps([[[[message]]]])
+        # as deep as anything puts it that shows it again: a page of tasks, and 0.3 with data that is no object
+        orjson.dumps([[[[[[message]]]]]])
         return orjson.dumps(message).decode()
     except orjson.JSONEncodeError:
         raise invalid("the message is nested too deeply") from None

@@ -185,7 +185,8 @@ class Dialect(ABC):
 
 def timestamp(at: float) -> str:
     """Return Unix seconds as both versions write a time: UTC, in milliseconds (A2A 1.0 section 5.6.1)."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{int(at * 1000) % 1000:03d}Z"
+    second, fraction = divmod(int(at * 1000), 1000)
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{fraction:03d}Z"
 
 
 def interrupted(state: TaskState) -> bool:

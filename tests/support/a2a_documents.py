@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from sidecar.dialects.a2a import ListQuery, Page, response_id
 from sidecar.events import (
-    ANYBODY,
     TERMINAL,
     ArtifactRecord,
     Event,
@@ -65,7 +64,7 @@ def records(draw: st.DrawFn) -> Record:
     task = Task(
         id=task_id,
         context_id=draw(NAME),
-        owner=ANYBODY,
+        owner="anybody",
         state=state,
         created_at=at,
         status=draw(STATUS),
