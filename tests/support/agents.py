@@ -27,17 +27,22 @@ SCRIPTS = {
 
 def environment(version: str) -> Path:
     """Return the interpreter of a version's environment, which is made where it is not there yet."""
-    place = ENVIRONMENTS / f"a2a-{version}"
+    return environment_with(f"a2a-{version}", PACKAGES[version])
+
+
+def environment_with(name: str, packages: tuple[str, ...]) -> Path:
+    """Return the interpreter of an environment that holds these packages, which is made where it is not there yet."""
+    place = ENVIRONMENTS / name
     ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
     made = place / ".installed"
     python = place / "bin" / "python"
-    with (ENVIRONMENTS / f"a2a-{version}.lock").open("w") as lock:
+    with (ENVIRONMENTS / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        wanted = "\n".join(PACKAGES[version])
+        wanted = "\n".join(packages)
         if not made.exists() or made.read_text() != wanted:
             subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
             pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            subprocess.run([*pip, *PACKAGES[version]], check=True)
+            subprocess.run([*pip, *packages], check=True)
             made.write_text(wanted)
     return python
 
