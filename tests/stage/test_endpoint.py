@@ -5,108 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from structlog.testing import capture_logs
 
 from sidecar.model import FilesExport, Lifecycle, Manifest, PeerFilesExport, TaskAcceptance, served_methods
 from sidecar.tasks.model import Input
-from tests.support.rawhttp import Answer, exchange, get, read_answer, request_bytes
-from tests.support.serving import Bench, bench
+from tests.support.port import CARD, CLOSED, MESSAGE, QUEUE, Port, Stream, call_bytes, served
+from tests.support.rawhttp import exchange, read_answer, request_bytes
+from tests.support.serving import bench
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from pathlib import Path
-
-CARD = "/.well-known/agent-card.json"
-CLOSED = b"event: capsule-closed\ndata: {}\n\n"
-QUEUE = Lifecycle(task_acceptance=TaskAcceptance.QUEUE, queue_depth=5)
-MESSAGE = {"messageId": "m", "role": "user", "parts": [{"text": "hello"}]}
-
-
-def call_bytes(method: str, params: Any = None, *, close: bool = True, **headers: str) -> bytes:
-    """Make a JSON-RPC call."""
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
-    fields = {"Content-Type": "application/json", "Connection": "close" if close else "keep-alive", **headers}
-    return request_bytes("POST", "/", headers=fields, body=body)
-
-
-@dataclass
-class Port:
-    """A served capsule."""
-
-    bench: Bench
-    number: int
-
-    async def get(self, target: str, method: str = "GET", **headers: str) -> Answer:
-        """Send a bodiless request."""
-        fields = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await get(self.number, target, method=method, headers=fields)
-
-    async def card(self) -> dict[str, Any]:
-        """Return the card."""
-        found: dict[str, Any] = json.loads((await self.get(CARD)).body)
-        return found
-
-    async def call(self, method: str, params: Any = None) -> dict[str, Any]:
-        """Call a method of the door, and return the JSON answer."""
-        answer = await exchange(self.number, call_bytes(method, params))
-        assert answer.status == 200
-        assert answer.headers["content-type"] == "application/json"
-        found: dict[str, Any] = json.loads(answer.body)
-        return found
-
-
-@asynccontextmanager
-async def served(root: Path, manifest: Manifest | None = None, **more: Any) -> AsyncIterator[Port]:
-    """Serve one capsule called `a`."""
-    settings = more.pop("settings", {})
-    async with bench(root, **more) as made:
-        await made.serve(made.want("a", manifest=manifest, **settings))
-        yield Port(made, made.port("a"))
-
-
-class Stream:
-    """A client of an event stream."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-        self.head = b""
-
-    @classmethod
-    async def open(cls, port: int, request: bytes) -> Stream:
-        """Send a call and read the head of the answer."""
-        stream = cls(*await asyncio.open_connection("127.0.0.1", port))
-        stream.writer.write(request)
-        async with asyncio.timeout(10):
-            stream.head = await stream.reader.readuntil(b"\r\n\r\n")
-        return stream
-
-    async def chunk(self) -> bytes:
-        """Return the next chunk, b"" at the end of the stream."""
-        async with asyncio.timeout(10):
-            size = int(await self.reader.readline(), 16)
-            return (await self.reader.readexactly(size + 2))[:-2]
-
-    async def rest(self) -> bytes:
-        """Return all chunks until the end."""
-        return b"".join([chunk async for chunk in self._chunks()])
-
-    async def _chunks(self) -> AsyncIterator[bytes]:
-        while chunk := await self.chunk():
-            yield chunk
-
-    async def close(self) -> None:
-        """Leave."""
-        self.writer.close()
-        with suppress(ConnectionError):
-            await self.writer.wait_closed()
-
 
 # --- the card
 
@@ -433,7 +345,7 @@ async def test_a_replay_begins_behind_the_last_event_id(tmp_path: Path) -> None:
         for _ in range(3):
             task = (await port.call("message/send", {"message": MESSAGE}))["result"]
             await port.call("tasks/cancel", {"id": task["id"]})
-        request = call_bytes("stream/watch", Last_Event_ID="2").replace(b"Last_Event_ID", b"Last-Event-ID")
+        request = call_bytes("stream/watch", Last_Event_ID="2")
         stream = await Stream.open(port.number, request)
         seen = b""
         while b"id: 3\n" not in seen:

@@ -9,7 +9,7 @@ import pytest
 
 from sidecar.model import Manifest
 from sidecar.web.forwarded import Proxies
-from tests.stage.test_endpoint import Port, served
+from tests.support.port import Port, served
 from tests.support.serving import bench
 
 if TYPE_CHECKING:

@@ -23,10 +23,11 @@ from sidecar.web.server import HttpLimits, Policy, RefusalLog
 from tests.support.credentials import access_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from sidecar.auth.access import Access
+    from sidecar.tasks.backend import Backend
     from sidecar.tasks.engine import Engine
 
 _FIRST = 20_000 + os.getpid() % 13 * 300
@@ -118,9 +119,10 @@ async def bench(
     most: int = 1000,
     heartbeat: float = 15.0,
     streams: int = 100,
+    make: Callable[[Settings], Backend] = lambda _: Inbox(),
     **limits: Any,
 ) -> AsyncIterator[Bench]:
-    """Run a bench whose database and capsules are below `root`."""
+    """Run a bench whose database and capsules are below `root`; `make` makes the backend of a capsule."""
     store = Store.open(str(root / "sidecar.db"))
     planes = Planes()
     everruns = EverrunsLog(store)
@@ -128,11 +130,12 @@ async def bench(
     metrics = Metrics("test")
     facts = Facts()
     access = access_of(store)
+    backends = Backends(make)
     fronts = Fronts(
         engines=engines,
         metrics=metrics,
         planes=planes,
-        backends=Backends(lambda _: Inbox()),
+        backends=backends,
         access=access,
         everruns=everruns,
     )
@@ -157,6 +160,7 @@ async def bench(
         )
     finally:
         await pool.aclose()
+        await backends.aclose(0.0)
         await access.aclose()
         await engines.aclose()
         await planes.aclose()
