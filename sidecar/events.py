@@ -57,12 +57,6 @@ class Task:
     status_at: float | None = None
 
 
-OPERATOR: Final = "operator"
-"""Whose the tasks are that the desk takes: its caller sees everything."""
-ANYBODY: Final = "anybody"
-"""Whose the tasks of callers without credentials are, at every door of a capsule: they count as one."""
-
-
 class EventKind(StrEnum):
     """What an event says, and the keys of its `data`.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sidecar.cards.served import Cards
 from sidecar.cards.views import views
+from sidecar.doors.a2a import A2aDoor
 from sidecar.doors.everruns import EverrunsDoor
 from sidecar.doors.everruns_stream import UNAVAILABLE
 from sidecar.doors.murmur import MurmurDoor
@@ -98,7 +99,10 @@ class Fronts:
         sessions = EverrunsDoor(self._everruns, engine, capsule)
         front = Front(capsule, engine, door, sessions)
         self._open[capsule.session_id] = self._by_capsule[capsule.id] = front
-        return Served(capsule, Cards(capsule), door, counters, partial(_generation, engine), self._access)
+        a2a = partial(A2aDoor, engine, capsule, counters.request)
+        return Served(
+            capsule, Cards(capsule), door, a2a, counters, partial(_generation, engine), self._access
+        )
 
     async def close(self, session_id: str) -> None:
         """Let go of a session that is served no longer; its tasks stay in the log."""

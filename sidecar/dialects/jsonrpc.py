@@ -50,16 +50,20 @@ class RequestError(RpcError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request whose envelope is right. `params` may still be anything; see `params_of`."""
+    """A request whose envelope is right. `params` may still be anything; see `params_of`.
 
-    id: str | int
+    `id` is None only where `parse` was told to take a request without one.
+    """
+
+    id: Id
     method: str
     params: Any
 
 
-def parse(body: bytes) -> Request:
+def parse(body: bytes, *, nameless: bool = False) -> Request:
     """Read a request (JSON-RPC 2.0 section 4). A member that comes twice counts as its last.
 
+    `nameless` takes a request without an id, or with null, as one that is answered all the same.
     Raises RequestError: -32700 for what is no JSON in UTF-8, or nested too deeply to tell; -32600 for what is no
     single request with an id that is a string or an integer of at most 64 bits, and for a number or a text anywhere
     in it that cannot be taken.
@@ -67,10 +71,10 @@ def parse(body: bytes) -> Request:
     try:
         envelope = orjson.loads(body)
     except orjson.JSONDecodeError:
-        request = _request(_looked_at_again(body))
+        request = _request(_looked_at_again(body), nameless=nameless)
         what = "it holds a number that no double can be, or half of a surrogate pair"
         raise RequestError(INVALID_REQUEST, f"Invalid Request: {what}", request.id) from None
-    return _request(envelope)
+    return _request(envelope, nameless=nameless)
 
 
 def _looked_at_again(body: bytes) -> object:
@@ -107,7 +111,7 @@ def _no_json(constant: str) -> NoReturn:
     raise json.JSONDecodeError(f"{constant} is no JSON", constant, 0)
 
 
-def _request(envelope: object) -> Request:
+def _request(envelope: object, *, nameless: bool) -> Request:
     """Return the request that a JSON value is. Raises RequestError -32600."""
     if type(envelope) is not dict:
         what = "batches are not taken" if type(envelope) is list else "a request is a JSON object"
@@ -116,7 +120,7 @@ def _request(envelope: object) -> Request:
     method = envelope.get("method")
     if envelope.get("jsonrpc") != "2.0":
         raise RequestError(INVALID_REQUEST, 'Invalid Request: jsonrpc must be "2.0"', request_id)
-    if request_id is None:
+    if request_id is None and not (nameless and envelope.get("id") is None):
         raise RequestError(
             INVALID_REQUEST, "Invalid Request: id must be a string or an integer of at most 64 bits"
         )

@@ -5,13 +5,18 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, cast
+from urllib.parse import parse_qs
 
 from aiohttp import hdrs
 
 from sidecar.cards.served import View
+from sidecar.dialects.a2a import CONTENT_TYPE_NOT_SUPPORTED
+from sidecar.doors.a2a import Asked
+from sidecar.doors.a2a_streams import WaitingSend
 from sidecar.errors import RefusedError, refusal
 from sidecar.web.answers import Streamed, json_wire, wire
 from sidecar.web.body import read_json_body
+from sidecar.web.late import LateAnswer
 from sidecar.web.pouring import pour
 from sidecar.web.stream import EventStream
 
@@ -37,6 +42,10 @@ CARDS: Final[Mapping[str, View]] = {
 }
 CARDS_AT_ROOT: Final = frozenset({"/.well-known/agent-card.json", "/.well-known/agent.json"})
 DOOR: Final = "/"
+A2A: Final[Mapping[str, str | None]] = {"/a2a": None, "/a2a/v1": "1.0", "/a2a/v0.3": "0.3"}
+"""The paths that speak A2A, and the one version that each takes; None: any."""
+VERSION: Final = "A2A-Version"
+EVENTS: Final = "text/event-stream"
 RESOURCES: Final = "/resources/"
 PEER: Final = "/resources/peer"
 FILES: Final = "/resources/files"
@@ -54,6 +63,16 @@ class Door(Protocol):
 
     async def call(self, body: bytes, last_event_id: str | None = None) -> bytes | Frames:
         """Return the JSON answer, or a stream; raises RefusedError."""
+
+
+class A2aDoor(Protocol):
+    """What answers the A2A calls of a capsule's port."""
+
+    async def call(self, body: bytes, asked: Asked) -> bytes | Frames | WaitingSend:
+        """Return the JSON answer, a stream, or an answer that takes its time; raises RefusedError."""
+
+    def error(self, asked: Asked, code: int, message: str) -> bytes:
+        """Return the answer to what is no call at all."""
 
 
 class Planes(Protocol):
@@ -74,12 +93,14 @@ class Planes(Protocol):
 class Served:
     """All that a capsule's port shows at one moment; a reload makes another one.
 
-    `generation` counts the session's ended tasks; `access` says who may have what.
+    `a2a` makes the A2A door, for one request: most capsules never need it. `generation` counts the session's ended
+    tasks; `access` says who may have what.
     """
 
     capsule: Capsule
     cards: Cards
     door: Door
+    a2a: Callable[[], A2aDoor]
     counters: Counters
     generation: Callable[[], int]
     access: Access
@@ -88,13 +109,13 @@ class Served:
 class Endpoint:
     """The handler of one capsule's port. `serve` swaps what it shows; requests under way keep what they began with."""
 
-    __slots__ = ("_ending", "_planes", "_policy", "_served", "_streams")
+    __slots__ = ("_ending", "_lasting", "_planes", "_policy", "_served")
 
     def __init__(self, served: Served, *, planes: Planes, policy: Policy) -> None:
         self._served = served
         self._planes = planes
         self._policy = policy
-        self._streams: set[EventStream] | None = None
+        self._lasting: set[EventStream | LateAnswer] | None = None
         self._ending = False
 
     @property
@@ -105,7 +126,7 @@ class Endpoint:
     @property
     def open_streams(self) -> int:
         """Streams that are open now."""
-        return len(self._streams or ())
+        return sum(isinstance(each, EventStream) for each in self._lasting or ())
 
     def serve(self, served: Served) -> None:
         """Show this from now on. Streams go on; those of another session than before are to be ended."""
@@ -118,19 +139,20 @@ class Endpoint:
         return self._served.capsule
 
     def end_streams(self) -> None:
-        """Have every stream end with its closing frame, those that are yet to come included."""
+        """Have every stream end with its closing frame, and every send that waits, those yet to come included."""
         self._ending = True
         self._end_streams()
 
     def _end_streams(self) -> None:
-        for stream in self._streams or ():
-            stream.end()
+        for each in self._lasting or ():
+            each.end()
 
     async def handle(self, request: web.BaseRequest) -> Wire | web.StreamResponse:
         """Answer one request that the guard let through; raises RefusedError for a refusal.
 
-        Cards are public, and a peer's handle is a credential itself. Everything else is the operator's, what is at no
-        path included: where the door is closed a stranger learns nothing of what is there.
+        Cards are public, a peer's handle is a credential itself, and A2A is for whoever may call the capsule.
+        Everything else is the operator's, what is at no path included: where the door is closed a stranger learns
+        nothing of what is there.
         """
         path = request.raw_path.partition("?")[0]
         served = self._served
@@ -139,6 +161,8 @@ class Endpoint:
             return self._card(request, served, view)
         if _is_peers(path):
             return await self._plane(request, served, path)
+        if path in A2A:
+            return await self._a2a(request, served, A2A[path])
         caller = await self._caller(request, served)
         if path == DOOR:
             return await self._door(request, served, caller)
@@ -153,6 +177,8 @@ class Endpoint:
         served = self._served
         if path in CARDS_AT_ROOT:
             return self._card(request, served, View.ROOT)
+        if path == DOOR:
+            return await self._a2a(request, served, None)
         served.counters.request("other", "not_found")
         raise RefusedError(_UNKNOWN)
 
@@ -201,9 +227,7 @@ class Endpoint:
     async def _door(
         self, request: web.BaseRequest, served: Served, caller: Caller
     ) -> Wire | web.StreamResponse:
-        if request.method != hdrs.METH_POST:
-            served.counters.request("other", _CALLS.code)
-            raise RefusedError(_CALLS)
+        _check_post(request, served)
         limits = self._policy.limits
         try:
             body = await read_json_body(request, limit=limits.body, within=limits.body_timeout)
@@ -213,17 +237,44 @@ class Endpoint:
         answer = await served.door.call(body, request.headers.get(hdrs.LAST_EVENT_ID))
         if isinstance(answer, bytes):
             return json_wire(answer)
-        stream = EventStream(answer)
-        if self._streams is None:
-            self._streams = set()
-        self._streams.add(stream)
-        if self._ending or self._served.capsule.session_id != served.capsule.session_id:
-            stream.end()
+        with self._held(request, served, caller):
+            return await self._last(request, served, EventStream(answer))
+
+    async def _a2a(
+        self, request: web.BaseRequest, served: Served, only: str | None
+    ) -> Wire | web.StreamResponse:
+        _check_post(request, served)
+        caller = await self._caller(request, served, door=False)
+        asked = _asked(request, caller.owner, only)
+        door = served.a2a()
+        limits = self._policy.limits
         try:
-            with self._held(request, served, caller):
-                return await stream.send(request)
+            body = await read_json_body(request, limit=limits.body, within=limits.body_timeout)
+        except RefusedError as error:
+            if error.refusal.code == "unsupported_media_type":
+                return json_wire(door.error(asked, CONTENT_TYPE_NOT_SUPPORTED, error.refusal.message))
+            served.counters.request("other", error.refusal.code)
+            raise
+        answer = await door.call(body, asked)
+        if isinstance(answer, bytes):
+            return json_wire(answer)
+        lasting = LateAnswer(answer) if isinstance(answer, WaitingSend) else EventStream(answer)
+        with self._held(request, served, caller, door=False):
+            return await self._last(request, served, lasting)
+
+    async def _last(
+        self, request: web.BaseRequest, served: Served, lasting: EventStream | LateAnswer
+    ) -> Wire | web.StreamResponse:
+        """Send what takes time; it ends early where the listener ends, or shows another session."""
+        if self._lasting is None:
+            self._lasting = set()
+        self._lasting.add(lasting)
+        if self._ending or self._served.capsule.session_id != served.capsule.session_id:
+            lasting.end()
+        try:
+            return await lasting.send(request)
         finally:
-            self._streams.discard(stream)
+            self._lasting.discard(lasting)
 
     async def _plane(
         self, request: web.BaseRequest, served: Served, path: str, caller: Caller | None = None
@@ -243,6 +294,19 @@ class Endpoint:
             return await pour(request, answer)
         with self._held(request, served, caller):
             return await pour(request, answer)
+
+
+def _check_post(request: web.BaseRequest, served: Served) -> None:
+    if request.method != hdrs.METH_POST:
+        served.counters.request("other", _CALLS.code)
+        raise RefusedError(_CALLS)
+
+
+def _asked(request: web.BaseRequest, owner: str, only: str | None) -> Asked:
+    version = request.headers.get(VERSION)
+    if version is None and "?" in request.raw_path:
+        version = parse_qs(request.raw_path.partition("?")[2]).get(VERSION, [None])[0]
+    return Asked(owner, version, only, EVENTS in request.headers.get(hdrs.ACCEPT, ""))
 
 
 def _header(request: web.BaseRequest) -> Callable[[str], str | None]:

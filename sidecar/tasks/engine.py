@@ -34,14 +34,17 @@ class Engine(WorkSide):
         return task
 
     async def send_and_follow(
-        self, given: Input, *, context_id: str | None, owner: str
+        self, given: Input, *, context_id: str | None, owner: str, streaming: bool = False
     ) -> tuple[Task, Follower | None]:
-        """Do as `send` does, and return with the task who follows it from its first event on; a rejected one nobody."""
+        """Do as `send` does, and return with the task who follows it from its first event on; a rejected one nobody.
+
+        `streaming` counts that one among the open streams.
+        """
         await self.load()
         task = self._new(context_id, owner)
         if not machine.has_room(self._state, self._rules):
             return machine.rejected(task), None
-        follower = self.telling.begin(task.id)
+        follower = self.telling.begin(task.id, streaming=streaming)
         try:
             await self._ledger.commit(machine.submit(self._state, task, given))
         except BaseException:

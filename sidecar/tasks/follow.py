@@ -52,9 +52,13 @@ class Followers:
         self.ended = False
         self.streams = 0
 
-    def follow(self, task_id: str, after: int, *, begun: bool = False) -> Follower:
-        """Follow a task behind an event, of its own or not. `begun` is as in `Told`. Close it in the end."""
-        follower = Follower(self, task_id, after, begun=begun)
+    def follow(self, task_id: str, after: int, *, begun: bool = False, streaming: bool = False) -> Follower:
+        """Follow a task behind an event, of its own or not. `begun` is as in `Told`. Close it in the end.
+
+        `streaming` counts it among the open streams.
+        """
+        follower = Follower(self, task_id, after, begun=begun, streaming=streaming)
+        self.streams += streaming
         self._by_task.setdefault(task_id, set()).add(follower)
         return follower
 
@@ -104,7 +108,7 @@ class Followers:
 
 
 class Follower:
-    """One place in the events of a task. `streaming` counts it among the open streams."""
+    """One place in the events of a task."""
 
     __slots__ = (
         "_begun",
@@ -118,10 +122,12 @@ class Follower:
         "task_id",
     )
 
-    def __init__(self, followers: Followers, task_id: str, after: int, *, begun: bool) -> None:
+    def __init__(
+        self, followers: Followers, task_id: str, after: int, *, begun: bool, streaming: bool
+    ) -> None:
         self.task_id = task_id
         self.ending = followers.ended
-        self.streaming = False
+        self.streaming = streaming
         self._followers = followers
         self._cursor = after
         self._begun = begun
@@ -134,18 +140,14 @@ class Follower:
         """Whether nothing comes any more, and nothing waits."""
         return self.ending and not self._queue
 
-    def stream(self) -> None:
-        """Count as an open stream from now on, until it is closed."""
-        self.streaming = True
-        self._followers.streams += 1
-
     async def next(self, within: float) -> list[Told]:
         """Return the next events as soon as there are any, none after so many seconds, `wake` or the end.
 
         Raises StoreError where they cannot be read now, GapError where they are kept no longer.
         """
-        if self._behind and not self.ending:
-            return await self._catch_up()
+        while self._behind and not self.ending:
+            if caught := await self._catch_up():
+                return caught
         if not (self._queue or self.ending):
             await self._wait(within)
         taken = list(self._queue)

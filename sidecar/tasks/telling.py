@@ -87,13 +87,13 @@ class Telling:
                 del self._known[task_id]
         return None if known.record is None else known
 
-    async def follow(self, task_id: str) -> tuple[Record, Follower] | None:
+    async def follow(self, task_id: str, *, streaming: bool = False) -> tuple[Record, Follower] | None:
         """Return the record of a task that lives, and who follows it from there on; None if it does not live."""
         found = await self._alive(task_id)
         if found is None:
             return None
         task, text, last = found
-        follower = self.followers.follow(task_id, last, begun=bool(text))
+        follower = self.followers.follow(task_id, last, begun=bool(text), streaming=streaming)
         try:
             story = await self._story(task_id, last)
         except BaseException:
@@ -101,9 +101,9 @@ class Telling:
             raise
         return story.record(task, text), follower
 
-    def begin(self, task_id: str) -> Follower:
+    def begin(self, task_id: str, *, streaming: bool = False) -> Follower:
         """Follow a task behind everything that was decided so far."""
-        return self.followers.follow(task_id, self._ledger.state.seq)
+        return self.followers.follow(task_id, self._ledger.state.seq, streaming=streaming)
 
     async def listed(self, wanted: Wanted) -> Listed:
         """Return a page of tasks; without `artifacts` only what the tasks themselves bring."""

@@ -20,6 +20,7 @@ from sidecar.planes.routes import Planes
 from sidecar.serve.endpoint import Served
 from sidecar.tasks.model import Input
 from tests.support.credentials import access_of
+from tests.support.ports import Shut
 from tests.support.rawhttp import get, read_answer, request_bytes
 from tests.support.serving import PORTS, Bench, Facts, bench
 from tests.support.sockets import LISTEN, listener, table
@@ -405,7 +406,7 @@ class Hanging:
 
     async def open(self, capsule: Capsule) -> Served:
         """Return what the port shows."""
-        return Served(capsule, Cards(capsule), self, Counters(), lambda: 0, access_of())
+        return Served(capsule, Cards(capsule), self, Shut, Counters(), lambda: 0, access_of())
 
     async def close(self, session_id: str) -> None:
         """Do nothing."""

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 class Shut:
     """A door that takes no calls."""
 
-    async def call(self, _body: bytes, _last_event_id: str | None = None) -> bytes:
+    async def call(self, _body: bytes, _last_event_id: object = None) -> bytes:
+        """Refuse."""
+        raise RefusedError(refusal("unavailable", "There is no door here."))
+
+    def error(self, _asked: object, _code: int, _message: str) -> bytes:
         """Refuse."""
         raise RefusedError(refusal("unavailable", "There is no door here."))
 
@@ -32,7 +36,7 @@ class Shut:
 @asynccontextmanager
 async def served_on_a_port(capsule: Capsule, planes: Planes, *, idle: float = 20.0) -> AsyncIterator[int]:
     """Serve a capsule on a free port, and yield that."""
-    served = Served(capsule, Cards(capsule), Shut(), Counters(), lambda: 0, access_of())
+    served = Served(capsule, Cards(capsule), Shut(), Shut, Counters(), lambda: 0, access_of())
     policy = Policy(Guards(Rules("listen")), HttpLimits(idle=idle))
     endpoint = Endpoint(served, planes=planes, policy=policy)
     server = HttpServer(endpoint.handle, name="a", policy=policy)

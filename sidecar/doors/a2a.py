@@ -1,0 +1,425 @@
+"""The A2A door: what the capsule's A2A paths answer, in both versions (A2A 0.3 section 7, A2A 1.0 sections 3 and 9)."""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+import orjson
+
+from sidecar.dialects import a2a, jsonrpc
+from sidecar.dialects.a2a import Call
+from sidecar.dialects.a2a03_server import A2A_03
+from sidecar.dialects.a2a10_server import A2A_10
+from sidecar.dialects.agent import NOT_CANCELABLE, NOT_FOUND
+from sidecar.dialects.jsonrpc import RpcError
+from sidecar.doors.a2a_streams import OneFrame, TaskStream, WaitingSend
+from sidecar.errors import RefusedError, StoreError, refusal
+from sidecar.events import TaskState
+from sidecar.model import TaskAcceptance
+from sidecar.tasks.model import Input
+from sidecar.tasks.records import NO_END, Wanted
+from sidecar.tasks.telling import new_record
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from sidecar.dialects.a2a import Sending
+    from sidecar.dialects.a2a_server import Dialect, Part
+    from sidecar.dialects.jsonrpc import Id
+    from sidecar.events import Record, Task
+    from sidecar.model import Capsule
+    from sidecar.tasks.engine import Engine
+    from sidecar.tasks.follow import Follower
+    from sidecar.tasks.telling import Known
+
+    Said = bytes | TaskStream | WaitingSend
+    Handler = Callable[["A2aDoor", "_Request"], Awaitable[Said]]
+    Count = Callable[[str, str], None]
+
+DIALECTS: Final = (A2A_10, A2A_03)
+UNKNOWN: Final = "other"
+"""What a request without a known method is counted as."""
+REMEMBERED: Final = 8
+"""Ways of writing one record that are remembered with it."""
+
+_V03: Final = re.compile(r"0\.3(\.\d+)?", re.ASCII)
+_V10: Final = re.compile(r"1\.0(\.\d+)?", re.ASCII)
+_KINDS: Final = {"text": "text/plain", "data": "application/json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How a request came: whose it is, the value of `A2A-Version` (None: none), and the version that its path speaks.
+
+    `only` is None where the path speaks both. `streams` says whether the client takes a stream of events.
+    """
+
+    owner: str
+    version: str | None = None
+    only: str | None = None
+    streams: bool = False
+
+    @property
+    def speaks(self) -> Dialect | None:
+        """The version that the request is in by its own account; None for one that is not known."""
+        version = (self.version or "").strip()
+        if not version or _V03.fullmatch(version):
+            return A2A_03
+        return A2A_10 if _V10.fullmatch(version) else None
+
+    @property
+    def answers(self) -> Dialect:
+        """The version to answer in before the method is known."""
+        by_path = next((dialect for dialect in DIALECTS if dialect.version == self.only), None)
+        return by_path or self.speaks or A2A_03
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A call whose method and version are right."""
+
+    dialect: Dialect
+    id: Id
+    call: Call
+    params: Mapping[str, Any]
+    owner: str
+
+    @property
+    def label(self) -> str:
+        """What it is counted as."""
+        return label(self.dialect, self.call)
+
+    def result(self, result: object) -> bytes:
+        """Return the answer."""
+        return jsonrpc.result(self.id, result)
+
+
+def label(dialect: Dialect, call: Call) -> str:
+    """Return what a call is counted as."""
+    return f"a2a-{dialect.version}/{call.replace(' ', '-')}"
+
+
+class A2aDoor:
+    """One capsule's A2A door as it is served now: cheap enough to be made for a request, over an engine that stays.
+
+    `count` is called once per request with what was called and the outcome: `ok`, `stream`, `rejected`, `unavailable`
+    or the code of the error.
+    """
+
+    __slots__ = ("_capsule", "_count", "_engine")
+
+    def __init__(self, engine: Engine, capsule: Capsule, count: Count) -> None:
+        self._engine = engine
+        self._capsule = capsule
+        self._count = count
+
+    async def call(self, body: bytes, asked: Asked) -> Said | OneFrame:
+        """Answer the body of a request: with the bytes of a JSON answer, a stream, or a send that waits.
+
+        The caller closes the latter two. All go out as HTTP 200. Raises RefusedError (503) before any byte when too
+        many streams are open.
+        """
+        try:
+            envelope = jsonrpc.parse(body, nameless=True)
+        except jsonrpc.RequestError as error:
+            return self.error(asked, error.code, error.message, error.id)
+        dialect = next((each for each in DIALECTS if envelope.method in each.methods), None)
+        if dialect is None:
+            return self.error(asked, jsonrpc.METHOD_NOT_FOUND, "Method not found", envelope.id)
+        call = dialect.methods[envelope.method]
+        try:
+            _check_version(dialect, envelope.method, asked)
+            request = _Request(dialect, envelope.id, call, jsonrpc.params_of(envelope), asked.owner)
+            return await self._HANDLERS[call](self, request)
+        except RpcError as error:
+            code, message = error.code, error.message
+        except StoreError as error:
+            code, message = jsonrpc.INTERNAL_ERROR, f"Internal error: {error}"
+        except RefusedError:
+            self._count(label(dialect, call), "unavailable")
+            raise
+        self._count(label(dialect, call), str(code))
+        answer = dialect.error(envelope.id, code, message)
+        # clients that are set on a stream cannot tell the code of an error that comes as anything else
+        return OneFrame(answer) if asked.streams and call in (Call.STREAM, Call.SUBSCRIBE) else answer
+
+    def error(self, asked: Asked, code: int, message: str, request_id: Id = None) -> bytes:
+        """Return the answer to what is no call that could be looked at."""
+        self._count(UNKNOWN, str(code))
+        return asked.answers.error(request_id, code, message)
+
+    # Sends
+
+    async def _send(self, request: _Request) -> Said:
+        sending = self._sending(request)
+        if sending.task_id is not None:
+            return await self._send_to(request, sending, sending.task_id)
+        given = Input(sending.text, sending.json)
+        if not sending.blocking:
+            task = await self._engine.send(given, context_id=sending.context_id, owner=request.owner)
+            return self._sent(request, sending, new_record(task, given))
+        task, follower = await self._engine.send_and_follow(
+            given, context_id=sending.context_id, owner=request.owner
+        )
+        if follower is None:
+            return self._sent(request, sending, new_record(task, given))
+
+        async def answer() -> bytes:
+            return await self._answer_waiting(request, sending, new_record(task, given))
+
+        return self._waiting(follower, answer)
+
+    async def _send_to(self, request: _Request, sending: Sending, task_id: str) -> Said:
+        """Deliver input to a task."""
+        task = await self._waiting_task(request, sending, task_id)
+        given = Input(sending.text, sending.json)
+        follower = self._engine.telling.begin(task_id) if sending.blocking else None
+        try:
+            self._delivered(await self._engine.deliver(given, task_id=task_id))
+        except BaseException:
+            if follower is not None:
+                follower.close()
+            raise
+
+        async def answer() -> bytes:
+            return await self._answer_waiting(request, sending, new_record(task, given))
+
+        return await answer() if follower is None else self._waiting(follower, answer)
+
+    def _waiting(self, follower: Follower, answer: Callable[[], Awaitable[bytes]]) -> WaitingSend:
+        settings = self._capsule.settings
+        return WaitingSend(follower, answer, heartbeat=settings.heartbeat_a2a, within=settings.blocking_send)
+
+    async def _answer_waiting(self, request: _Request, sending: Sending, otherwise: Record) -> bytes:
+        """Answer with the task as it stands, or with the message that its worker wants instead."""
+        try:
+            known = await self._engine.telling.record(otherwise.task.id)
+        except StoreError as error:
+            self._count(request.label, str(jsonrpc.INTERNAL_ERROR))
+            return request.dialect.error(request.id, jsonrpc.INTERNAL_ERROR, f"Internal error: {error}")
+        record = otherwise if known is None or known.record is None else known.record
+        if record.reply is not None and sending.task_id is None and sending.blocking:
+            self._count(request.label, "ok")
+            return request.result(request.dialect.sent_message(record, record.reply))
+        return self._sent(request, sending, record)
+
+    def _sent(self, request: _Request, sending: Sending, record: Record) -> bytes:
+        no_room = record.task.state is TaskState.REJECTED and record.task.turn == 0
+        self._count(request.label, "rejected" if no_room else "ok")
+        return request.result(request.dialect.sent_task(record, sending.history_length))
+
+    async def _stream(self, request: _Request) -> Said:
+        sending = self._sending(request)
+        self._check_streams()
+        given = Input(sending.text, sending.json)
+        if sending.task_id is not None:
+            await self._waiting_task(request, sending, sending.task_id)
+            self._delivered(await self._engine.deliver(given, task_id=sending.task_id))
+            return await self._stream_of(request, sending.task_id, sending.history_length)
+        task, follower = await self._engine.send_and_follow(
+            given, context_id=sending.context_id, owner=request.owner, streaming=True
+        )
+        self._count(request.label, "rejected" if follower is None else "stream")
+        return self._opened(request, new_record(task, given), follower, sending.history_length, held=True)
+
+    async def _subscribe(self, request: _Request) -> Said:
+        task_id = request.dialect.read_task_id(request.params)
+        task = await self._own(request, task_id)
+        if task.state.terminal:
+            raise RpcError(a2a.UNSUPPORTED_OPERATION, f"The task is over: it is {task.state}; get it instead")
+        self._check_streams()
+        return await self._stream_of(request, task_id, None)
+
+    async def _stream_of(self, request: _Request, task_id: str, history_length: int | None) -> TaskStream:
+        """Open a stream of a task as it stands now; of one that has just ended it is short."""
+        telling = self._engine.telling
+        found = await telling.follow(task_id, streaming=True)
+        record, follower = (_of(await telling.record(task_id)), None) if found is None else found
+        self._count(request.label, "stream")
+        return self._opened(request, record, follower, history_length)
+
+    def _opened(
+        self,
+        request: _Request,
+        record: Record,
+        follower: Follower | None,
+        history_length: int | None,
+        *,
+        held: bool = False,
+    ) -> TaskStream:
+        return TaskStream(
+            record,
+            follower,
+            dialect=request.dialect,
+            request_id=request.id,
+            heartbeat=self._capsule.settings.heartbeat_a2a,
+            history_length=history_length,
+            held=held,
+        )
+
+    def _check_streams(self) -> None:
+        if self._engine.open_streams >= self._capsule.settings.streams:
+            text = "Too many streams are open on this capsule; try again later."
+            raise RefusedError(refusal("unavailable", text, ("Retry-After", "1")))
+
+    def _sending(self, request: _Request) -> Sending:
+        if self._capsule.manifest.lifecycle.task_acceptance is TaskAcceptance.NONE:
+            raise RpcError(
+                a2a.UNSUPPORTED_OPERATION, "The capsule takes no messages: task_acceptance is none"
+            )
+        sending = request.dialect.read_send(request.params)
+        modes = self._capsule.settings.input_modes
+        for index, part in enumerate(sending.parts):
+            if not _takes(modes, part):
+                taken = ", ".join(modes)
+                raise RpcError(
+                    a2a.CONTENT_TYPE_NOT_SUPPORTED,
+                    f"message.parts[{index}] is none of what is taken: {taken}",
+                )
+        return sending
+
+    # Tasks that there are
+
+    async def _own(self, request: _Request, task_id: str) -> Task:
+        """Return a task of the caller's; that of somebody else looks as if there were none."""
+        task = await self._engine.get(task_id)
+        if task is None or task.owner != request.owner:
+            raise RpcError(NOT_FOUND, "Task not found")
+        return task
+
+    async def _waiting_task(self, request: _Request, sending: Sending, task_id: str) -> Task:
+        """Return a task that a message may go to."""
+        task = await self._own(request, task_id)
+        if sending.context_id not in (None, task.context_id):
+            raise jsonrpc.RpcError(
+                jsonrpc.INVALID_PARAMS, "Invalid params: message.contextId is not that of the task"
+            )
+        if task.state is not TaskState.INPUT_REQUIRED:
+            raise _not_waiting(task)
+        return task
+
+    def _delivered(self, task: Task | None) -> None:
+        if task is None:  # between the look at it and the delivery
+            raise RpcError(a2a.UNSUPPORTED_OPERATION, "The task does not wait for input any more")
+
+    async def _get(self, request: _Request) -> bytes:
+        query = request.dialect.read_get(request.params)
+        known = await self._engine.telling.record(query.task_id)
+        if known is None or _of(known).task.owner != request.owner:
+            raise RpcError(NOT_FOUND, "Task not found")
+        self._count(request.label, "ok")
+        way = (request.dialect.version, query.history_length)
+        result = known.written.get(way)
+        if result is None:
+            result = orjson.dumps(request.dialect.task(_of(known), query.history_length))
+            if len(known.written) < REMEMBERED:
+                known.written[way] = result
+        return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (orjson.dumps(request.id), result)
+
+    async def _list(self, request: _Request) -> bytes:
+        query = request.dialect.read_list(request.params)
+        wanted = Wanted(
+            request.owner,
+            query.context_id,
+            query.status,
+            query.status_after,
+            _place(query.page_token),
+            query.page_size,
+            query.include_artifacts,
+        )
+        found = await self._engine.telling.listed(wanted)
+        page = a2a.Page(found.records, query, _token(found.next), found.total)
+        self._count(request.label, "ok")
+        return request.result(request.dialect.listing(page))
+
+    async def _cancel(self, request: _Request) -> bytes:
+        task_id = request.dialect.read_task_id(request.params)
+        task = await self._own(request, task_id)
+        if not task.state.terminal:
+            task = await self._engine.cancel(task_id) or task
+            if task.state is TaskState.CANCELED:
+                self._count(request.label, "ok")
+                return request.result(request.dialect.task(_of(await self._engine.telling.record(task_id))))
+        raise RpcError(NOT_CANCELABLE, f"The task is over: it is {task.state}")
+
+    async def _push(self, _: _Request) -> bytes:
+        raise RpcError(
+            a2a.PUSH_NOT_SUPPORTED, "Push notifications are not supported: stream, or ask for the task"
+        )
+
+    async def _extended_card(self, _: _Request) -> bytes:
+        raise RpcError(a2a.NO_EXTENDED_CARD, "There is no extended card")
+
+    _HANDLERS: ClassVar[Mapping[Call, Handler]] = {
+        Call.SEND: _send,
+        Call.STREAM: _stream,
+        Call.GET: _get,
+        Call.LIST: _list,
+        Call.CANCEL: _cancel,
+        Call.SUBSCRIBE: _subscribe,
+        Call.PUSH: _push,
+        Call.EXTENDED_CARD: _extended_card,
+    }
+
+
+def _check_version(dialect: Dialect, method: str, asked: Asked) -> None:
+    """See that a method, its path and its header are of one version. Raises RpcError -32009."""
+    speaks = asked.speaks
+    if speaks is None:
+        said = f"{asked.version!r} is not supported: the header A2A-Version may be 0.3 or 1.0"
+    elif speaks is not dialect:
+        said = (
+            f"{method} is of A2A {dialect.version}, and the request of {speaks.version}:"
+            f" send the header A2A-Version: {dialect.version}"
+        )
+    elif asked.only not in (None, dialect.version):
+        said = f"{method} is of A2A {dialect.version} (header A2A-Version), and this path speaks {asked.only}"
+    else:
+        return
+    raise RpcError(a2a.VERSION_NOT_SUPPORTED, said)
+
+
+def _not_waiting(task: Task) -> RpcError:
+    over = "is over" if task.state.terminal else "does not wait for input"
+    return RpcError(a2a.UNSUPPORTED_OPERATION, f"The task {over}: it is {task.state}")
+
+
+def _takes(modes: Iterable[str], part: Part) -> bool:
+    """Whether a part is of one of these media types, which may end in `*`; a text that has none of its own always is."""
+    kind = next((kind for member, kind in _KINDS.items() if member in part), None)
+    given = part.get("mediaType") or kind
+    if "text" in part and given == kind:
+        return True
+    if given is None:  # a file that does not say what it is
+        return any(not mode.startswith("text/") for mode in modes)
+    given = given.partition(";")[0].strip().lower()
+    return any(
+        mode in (given, "*/*", "*") or (mode.endswith("/*") and given.startswith(mode[:-1])) for mode in modes
+    )
+
+
+def _of(known: Known | None) -> Record:
+    if known is None or known.record is None:
+        raise RpcError(NOT_FOUND, "Task not found")
+    return known.record
+
+
+def _token(place: tuple[float, int] | None) -> str:
+    """Return the place that a page of a list ends at as text; nothing where it is the last page."""
+    return "" if place is None else urlsafe_b64encode(orjson.dumps(place)).decode()
+
+
+def _place(token: str) -> tuple[float, int] | None:
+    """Return the place that a token names. Raises RpcError -32602."""
+    if not token:
+        return None
+    try:
+        match orjson.loads(urlsafe_b64decode(token.encode())):
+            case [float(at), int(seq)] if 0 <= seq <= NO_END:
+                return at, seq
+    except ValueError:
+        pass
+    raise RpcError(jsonrpc.INVALID_PARAMS, "Invalid params: pageToken is none of an earlier answer")
