@@ -24,7 +24,7 @@ from sidecar.tasks.records import NO_END, Wanted
 from sidecar.tasks.telling import new_record
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from sidecar.dialects.a2a import Sending
     from sidecar.dialects.a2a_server import Dialect, Part
@@ -387,14 +387,17 @@ def _not_waiting(task: Task) -> RpcError:
     return RpcError(a2a.UNSUPPORTED_OPERATION, f"The task {over}: it is {task.state}")
 
 
-def _takes(modes: Iterable[str], part: Part) -> bool:
-    """Whether a part is of one of these media types, which may end in `*`; a text that has none of its own always is."""
+def _takes(modes: Sequence[str], part: Part) -> bool:
+    """Whether a part is of one of these media types, which may end in `*`.
+
+    Text always is that does not say what it is, and nothing but text where all of them are text.
+    """
+    if all(mode.startswith("text/") for mode in modes) and "text" not in part:
+        return False
     kind = next((kind for member, kind in _KINDS.items() if member in part), None)
     given = part.get("mediaType") or kind
-    if "text" in part and given == kind:
+    if given is None or ("text" in part and given == kind):
         return True
-    if given is None:  # a file that does not say what it is
-        return any(not mode.startswith("text/") for mode in modes)
     given = given.partition(";")[0].strip().lower()
     return any(
         mode in (given, "*/*", "*") or (mode.endswith("/*") and given.startswith(mode[:-1])) for mode in modes
