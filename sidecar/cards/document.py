@@ -42,6 +42,8 @@ def document(body: bytes, changed_at: float | None, *, cache_control: str = CACH
 
     Where that is None, as with cards that change with more than their capsule, the entity tag alone is compared.
     """
+    # a copy: what the serializer returns keeps all the room that it was written in, many times a card's size
+    body = bytes(memoryview(body))
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     validators: tuple[tuple[str, str], ...] = (("etag", etag), ("cache-control", cache_control))
     if changed_at is not None:
