@@ -58,6 +58,11 @@ class Holds:
         self._open: dict[str, set[Hold]] = {}
         self._asking: set[asyncio.Task[None]] = set()
 
+    @property
+    def count(self) -> int:
+        """How many streams are looked after."""
+        return sum(map(len, self._open.values()))
+
     async def aclose(self) -> None:
         """End the questions that are under way, and forget the streams."""
         for hold in [hold for holds in self._open.values() for hold in holds]:

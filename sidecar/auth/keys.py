@@ -197,8 +197,8 @@ class KeyRing:
     async def _save(self, key: AgentKey) -> None:
         await self._store.write(lambda connection: _write(connection, key))
         before = self._by_id.get(key.id)
-        if before is not None:
-            self._drop(before)
+        for one in () if before is None else before.secrets:
+            self._by_digest.pop(one.sha256, None)
         self._keep(key)
         self.on_change(key.directory)
 

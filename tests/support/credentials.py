@@ -20,9 +20,9 @@ def ring_of(store: Store | None = None) -> KeyRing:
     return KeyRing(cast("Store", store), ()) if store is None else KeyRing.load(store)
 
 
-def access_of(store: Store | None = None) -> Access:
+def access_of(ring: KeyRing | None = None) -> Access:
     """Make what lets everybody in until there is a key."""
-    return Access(ring_of(store), Providers(), admin_token=ADMIN)
+    return Access(ring or ring_of(), Providers(), admin_token=ADMIN)
 
 
 def no_keys() -> Keys:

@@ -20,13 +20,14 @@ from sidecar.tasks.engines import Engines
 from sidecar.tasks.model import Rules as TaskRules
 from sidecar.web.guards import Guards, Rules
 from sidecar.web.server import HttpLimits, Policy, RefusalLog
-from tests.support.credentials import access_of
+from tests.support.credentials import access_of, ring_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from sidecar.auth.access import Access
+    from sidecar.auth.keys import KeyRing
     from sidecar.tasks.backend import Backend
     from sidecar.tasks.engine import Engine
 
@@ -68,6 +69,7 @@ class Bench:
     fronts: Fronts
     defaults: dict[str, Any]
     engines: Engines
+    ring: KeyRing
     access: Access
 
     def want(
@@ -129,7 +131,8 @@ async def bench(
     engines = Engines(store, keep_events=10_000, keep_tasks=3600.0, showings=(everruns,))
     metrics = Metrics("test")
     facts = Facts()
-    access = access_of(store)
+    ring = ring_of(store)
+    access = access_of(ring)
     backends = Backends(make)
     fronts = Fronts(
         engines=engines,
@@ -156,7 +159,15 @@ async def bench(
     )
     try:
         yield Bench(
-            root, pool, facts, metrics, fronts, {"heartbeat": heartbeat, "streams": streams}, engines, access
+            root,
+            pool,
+            facts,
+            metrics,
+            fronts,
+            {"heartbeat": heartbeat, "streams": streams},
+            engines,
+            ring,
+            access,
         )
     finally:
         await pool.aclose()
