@@ -314,7 +314,8 @@ class A2aDoor:
         way = (request.dialect.version, query.history_length)
         result = known.written.get(way)
         if result is None:
-            result = orjson.dumps(request.dialect.task(_of(known), query.history_length))
+            written = orjson.dumps(request.dialect.task(_of(known), query.history_length))
+            result = bytes(memoryview(written))  # a copy: what the serializer returns keeps all of its room
             if len(known.written) < REMEMBERED:
                 known.written[way] = result
         return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (orjson.dumps(request.id), result)

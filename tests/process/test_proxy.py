@@ -231,6 +231,33 @@ def test_events_come_through_one_by_one(tmp_path: Path) -> None:
         connection.close()
 
 
+SEND = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}
+
+
+def test_a2a_answers_at_the_urls_that_its_card_names(tmp_path: Path) -> None:
+    """A stream of 1.0 at its interface, piece by piece; a task of 0.3 at its own."""
+    with site(tmp_path) as public:
+        card = public.card(f"/agents/hello/a2a{REFERENCE}")
+        newer, older = (path_of(each["url"], public) for each in card["supportedInterfaces"])
+        connection, answer = public.ask(newer, call("SendStreamingMessage", SEND), A2A_Version="1.0")
+        assert answer.headers["Content-Type"] == "text/event-stream"
+        begun = read_until(answer, b'"begun')
+        (task_id,) = set(re.findall(rb'"taskId":"(tsk_[0-9a-f]+)"', begun))
+        public.gate.touch()
+        assert b"TASK_STATE_COMPLETED" in answer.read()
+        connection.close()
+        connection, answer = public.ask(older, call("tasks/get", {"id": task_id.decode()}))
+        assert json.loads(answer.read())["result"]["status"]["state"] == "completed"
+        connection.close()
+
+
+def path_of(url: str, public: Site) -> str:
+    """Return the path of a URL of this site."""
+    start = f"http://{public.host}"
+    assert url.startswith(start)
+    return url.removeprefix(start)
+
+
 def test_a_client_that_leaves_leaves_its_task(tmp_path: Path) -> None:
     """The stream ends at the sidecar too, and nothing of it is an error; the task goes on."""
     with site(tmp_path) as public:

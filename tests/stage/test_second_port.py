@@ -6,13 +6,13 @@ import asyncio
 import json
 import socket
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from sidecar.model import Manifest
-from tests.support.rawhttp import get, read_answer, request_bytes
+from tests.support.rawhttp import exchange, get, read_answer, request_bytes
 from tests.support.serving import PORTS, bench
 from tests.support.sockets import listener
 from tests.support.waiting import until
@@ -54,6 +54,31 @@ async def test_nothing_but_a2a_is_there(tmp_path: Path, path: str) -> None:
         answer = await get(ONE, path)
         assert (answer.status, json.loads(answer.body)["error"]) == (404, "not_found")
         assert (await get(made.port("a"), CARD)).status == 200
+
+
+async def call(port: int, method: str, params: dict[str, Any], **headers: str) -> dict[str, Any]:
+    """Call a method at the root of a port."""
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+    fields = {"Content-Type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}}
+    answer = await exchange(port, request_bytes("POST", "/", headers=fields, body=body))
+    assert answer.status == 200
+    found: dict[str, Any] = json.loads(answer.body)
+    return found
+
+
+async def test_both_versions_are_spoken_at_the_root_and_murmur_is_not(tmp_path: Path) -> None:
+    """A task that one version started the other one has too; the murmur door's own methods are not known there."""
+    async with bench(tmp_path, ports=FREE) as made:
+        await made.serve(made.want("a", a2a_port=ONE))
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+        params = {"message": message, "configuration": {"returnImmediately": True}}
+        task = (await call(ONE, "SendMessage", params, A2A_Version="1.0"))["result"]["task"]
+        assert task["status"]["state"] == "TASK_STATE_SUBMITTED"
+        again = (await call(ONE, "tasks/get", {"id": task["id"]}))["result"]
+        assert (again["id"], again["status"]["state"]) == (task["id"], "submitted")
+        for method in ("session/stop", "stream/watch"):
+            assert (await call(ONE, method, {}))["error"]["code"] == -32601
+        assert (await get(ONE, "/")).status == 405
 
 
 async def test_the_guards_stand_there_too(tmp_path: Path) -> None:
