@@ -11,15 +11,17 @@ import hmac
 import os
 import re
 import secrets
+import sqlite3
 import time
+from contextlib import closing
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 from sidecar.ops.uuid7 import new_id
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable, Iterable, Sequence
     from typing import Self
 
@@ -216,6 +218,16 @@ class KeyRing:
         del keys[key.id]
         if not keys:
             del self._of[key.directory]
+
+
+def capsules_with_keys(path: str) -> frozenset[tuple[str, str]]:
+    """Return the directories and names that a database has keys for, without touching it; none where it has none."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as connection:
+            rows = connection.execute("SELECT DISTINCT directory, name FROM agent_keys").fetchall()
+    except sqlite3.Error:
+        return frozenset()
+    return frozenset((os.fsdecode(directory), name) for directory, name in rows)
 
 
 _NOBODY: Final = KeySecret(bytes(32), 0.0, 0.0)

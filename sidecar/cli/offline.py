@@ -61,7 +61,8 @@ def check(arguments: argparse.Namespace) -> int:
         config = _config(arguments, arguments.root)
     except InputError as error:
         refused, config = error, _roots_alone(arguments.root)
-    report = Report() if config is None else examine(config, guarded=_state_of(config))
+    state = () if config is None else _state_of(config)
+    report = Report() if config is None else examine(config, guarded=state, with_keys=_with_keys(state))
     if refused is not None:
         report = replace(report, problems=(*_problems(refused), *report.problems))
     if arguments.json:
@@ -104,6 +105,14 @@ def _state_of(config: Config) -> tuple[str, ...]:
         return (str(default_state_dir(os.environ, None, config.state)),)
     except SidecarError:
         return ()  # a start says so
+
+
+def _with_keys(state: tuple[str, ...]) -> frozenset[tuple[str, str]]:
+    """Return the capsules that have agent keys, as far as the state directory says so."""
+    from sidecar.auth.keys import capsules_with_keys
+    from sidecar.state import DATABASE
+
+    return frozenset().union(*(capsules_with_keys(os.path.join(path, DATABASE)) for path in state))  # noqa: PTH118 - text, kept as such
 
 
 def version(arguments: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sidecar.cards.served import Cards
 from sidecar.cards.views import views
+from sidecar.daemon.exposed import Exposed
 from sidecar.doors.a2a import A2aDoor
 from sidecar.doors.everruns import EverrunsDoor
 from sidecar.doors.everruns_stream import UNAVAILABLE
@@ -74,6 +75,7 @@ class Fronts:
         everruns: EverrunsLog,
     ) -> None:
         self._access = access
+        self._exposed = Exposed(access)
         self._everruns = everruns
         self._engines = engines
         self._metrics = metrics
@@ -86,6 +88,7 @@ class Fronts:
         """Return what a capsule's port shows; its port must be known."""
         settings = capsule.settings
         capsule = replace(capsule, credentials=self._access.kinds(capsule))
+        self._exposed.note(capsule)
         engine = await self._engines.open(capsule.session_id, Rules.of(capsule, max_live=settings.tasks))
         await self._backends.open(engine, capsule)
         counters = self._metrics.capsule(capsule.id)
@@ -107,6 +110,7 @@ class Fronts:
     async def close(self, session_id: str) -> None:
         """Let go of a session that is served no longer; its tasks stay in the log."""
         front = self._open.pop(session_id, None)
+        self._exposed.forget(session_id)
         self._everruns.end_streams(session_id, UNAVAILABLE)
         if front is not None:
             await self._backends.remove(session_id, grace=front.capsule.settings.stop_grace)

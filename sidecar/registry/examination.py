@@ -22,7 +22,7 @@ from sidecar.watch.scan import Scanner
 from sidecar.words import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from sidecar.config import Config
     from sidecar.manifest.load import Loaded
@@ -33,13 +33,17 @@ if TYPE_CHECKING:
 NOT_TIED: Final = "E-CFG-012"
 NO_ROOT: Final = "E-CFG-013"
 UNUSED: Final = "W-CFG-014"
+OPEN: Final = "W-CFG-016"
 EXAMPLE_SESSION: Final = "ses_"
 
 
-def examine(config: Config, *, guarded: Sequence[str] = ()) -> Report:
+def examine(
+    config: Config, *, guarded: Sequence[str] = (), with_keys: Collection[Pair] = frozenset()
+) -> Report:
     """Look at the configured roots as a start would, and return every problem. Blocks on the disk.
 
-    `guarded` are paths that no export may reach, beside the configuration's own file.
+    `guarded` are paths that no export may reach, beside the configuration's own file. `with_keys` are the directories
+    and names of the capsules that have agent keys.
     """
     snapshot = _look(config)
     found = [snapshot.found[directory] for directory in sorted(snapshot.found)]
@@ -54,6 +58,7 @@ def examine(config: Config, *, guarded: Sequence[str] = ()) -> Report:
     ]
     further += _namesakes(found, ids)
     further += _unused_settings(config, found, ids)
+    further += _open_doors(config, ids, with_keys)
     return report(loaded, further)
 
 
@@ -98,6 +103,17 @@ def _unused_settings(
             f"; did you mean {near}?" if near else ""
         )
         yield config.problem_at(("capsules", capsule_id), UNUSED, message)
+
+
+def _open_doors(config: Config, ids: Mapping[Pair, str], with_keys: Collection[Pair]) -> Iterator[Problem]:
+    """Yield a warning for each door that is open although its capsule has agent keys."""
+    for pair in sorted(ids.keys() & set(with_keys)):
+        auth = config.settings_for(ids[pair], pair[0]).auth
+        if auth.door == "open" and not auth.kinds:  # those with others are told of by the configuration
+            message = (
+                "door: open lets anyone use POST / and read the files although the capsule has agent keys"
+            )
+            yield config.problem_at(("capsules", ids[pair]), OPEN, message)
 
 
 def preview(config: Config, directory: str) -> Capsule:
@@ -148,7 +164,15 @@ def _capsule(config: Config, found: Found[Loaded], served: Manifest) -> Capsule:
     )
     port = settings.port or (settings.internal_port and served.internal_port) or config.listen.ports.first
     return Capsule(
-        capsule_id, found.directory, session_id, served, settings, workspace, time.time(), port=port
+        capsule_id,
+        found.directory,
+        session_id,
+        served,
+        settings,
+        workspace,
+        time.time(),
+        port=port,
+        credentials=settings.auth.kinds,
     )
 
 

@@ -179,6 +179,7 @@ class Endpoint:
             return self._card(request, served, View.ROOT)
         if path == DOOR:
             return await self._a2a(request, served, None)
+        await self._caller(request, served, door=False)
         served.counters.request("other", "not_found")
         raise RefusedError(_UNKNOWN)
 
@@ -243,8 +244,8 @@ class Endpoint:
     async def _a2a(
         self, request: web.BaseRequest, served: Served, only: str | None
     ) -> Wire | web.StreamResponse:
-        _check_post(request, served)
         caller = await self._caller(request, served, door=False)
+        _check_post(request, served)
         asked = _asked(request, caller.owner, only)
         door = served.a2a()
         limits = self._policy.limits
