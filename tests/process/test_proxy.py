@@ -16,6 +16,8 @@ from urllib.request import urlopen
 
 import pytest
 
+from tests.support.a2a_clients import CONFIG as CLIENTS
+from tests.support.a2a_clients import PYTHON, picture, run_all, story
 from tests.support.crashing import free_port
 from tests.support.spawned import running, write_capsule
 from tests.support.waiting import until_sync
@@ -114,17 +116,25 @@ def site(tmp_path: Path, *, knows_its_url: bool = True) -> Iterator[Site]:
         nginx = nginx.replace('X-Forwarded-Host ""', "X-Forwarded-Host $http_host")
         nginx = nginx.replace('X-Forwarded-Proto ""', "X-Forwarded-Proto $scheme")
         nginx = nginx.replace('X-Forwarded-Prefix ""', "X-Forwarded-Prefix /agents/$capsule")
-    config = tmp_path / "config.yaml"
-    config.write_text(
-        f"{sidecar}roots: [{{path: {tmp_path / 'capsules'}}}]\n"
+    more = (
+        f"roots: [{{path: {tmp_path / 'capsules'}}}]\n"
         "desk: {port: 0}\nbackend: command\n"
         f"command: {{argv: [{sys.executable}, {tmp_path / 'agent.py'}]}}\n"
         "heartbeat: {murmur: 500ms}\n"
     )
-    with running(["--config", str(config)], state=tmp_path / "state") as spawned, proxy(tmp_path, nginx):
+    with both(tmp_path, sidecar + more, nginx) as spawned:
         found = Site(port, spawned, gate)
         until_sync(lambda: answers(found), what="nginx")
         yield found
+
+
+@contextmanager
+def both(tmp_path: Path, sidecar: str, nginx: str) -> Iterator[Spawned]:
+    """Run a sidecar and nginx on these configurations."""
+    config = tmp_path / "config.yaml"
+    config.write_text(sidecar)
+    with running(["--config", str(config)], state=tmp_path / "state") as spawned, proxy(tmp_path, nginx):
+        yield spawned
 
 
 def answers(found: Site) -> bool:
@@ -249,6 +259,25 @@ def test_a2a_answers_at_the_urls_that_its_card_names(tmp_path: Path) -> None:
         connection, answer = public.ask(older, call("tasks/get", {"id": task_id.decode()}))
         assert json.loads(answer.read())["result"]["status"]["state"] == "completed"
         connection.close()
+
+
+def test_the_official_clients_work_below_a_prefix(tmp_path: Path) -> None:
+    """Unmodified: they find the card there, and stream, wait in silence, answer a question and come back."""
+    port, direct = free_port(), free_port()
+    by = {"24000": str(direct), "8080": f"127.0.0.1:{port}", "hello": "obedient"}
+    nginx = re.sub("|".join(by), lambda found: by[found[0]], block("nginx"))
+    sidecar = CLIENTS.read_text().replace("./capsules", str(CLIENTS.parent / "capsules"))
+    sidecar = sidecar.replace("  obedient:\n", f"  obedient:\n    port: {direct}\n")
+    sidecar += f"desk: {{port: 0}}\nlisten: {{public_url: 'http://127.0.0.1:{port}/agents/{{id}}'}}\n"
+    with both(tmp_path, sidecar, nginx) as spawned:
+        until_sync(lambda: answers(Site(port, spawned, tmp_path)), what="nginx")
+        results = run_all(PYTHON, f"http://127.0.0.1:{port}/agents/obedient", tmp_path)
+    for client, seen in results.items():
+        assert story(seen["stream"]) == [["task", ""], ["response", "0 1 2 "], ["completed", ""]], client
+        assert story(seen["silent stream"])[-1] == ["completed", ""], client
+        assert picture(seen["silent send"])["state"] == "completed", client
+        assert picture(seen["answered"])["state"] == "completed", client
+        assert picture(seen["got"])["artifacts"] == {"response": "begun done"}, client
 
 
 def path_of(url: str, public: Site) -> str:
