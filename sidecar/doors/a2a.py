@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import orjson
 
+from sidecar.cards.a2a import card_03, card_10
 from sidecar.dialects import a2a, jsonrpc
 from sidecar.dialects.a2a import Call
 from sidecar.dialects.a2a03_server import A2A_03
@@ -143,8 +144,9 @@ class A2aDoor:
             raise
         self._count(label(dialect, call), str(code))
         answer = dialect.error(envelope.id, code, message)
-        # clients that are set on a stream cannot tell the code of an error that comes as anything else
-        return OneFrame(answer) if asked.streams and call in (Call.STREAM, Call.SUBSCRIBE) else answer
+        # clients of 0.3 that are set on a stream cannot tell the code of an error that comes as anything else
+        framed = asked.streams and dialect is A2A_03 and call in (Call.STREAM, Call.SUBSCRIBE)
+        return OneFrame(answer) if framed else answer
 
     def error(self, asked: Asked, code: int, message: str, request_id: Id = None) -> bytes:
         """Return the answer to what is no call that could be looked at."""
@@ -351,8 +353,14 @@ class A2aDoor:
             a2a.PUSH_NOT_SUPPORTED, "Push notifications are not supported: stream, or ask for the task"
         )
 
-    async def _extended_card(self, _: _Request) -> bytes:
-        raise RpcError(a2a.NO_EXTENDED_CARD, "There is no extended card")
+    async def _extended_card(self, request: _Request) -> bytes:
+        """Return the card for those who have shown a credential: it holds nothing that others may not see."""
+        capsule = self._capsule
+        if not capsule.credentials:
+            raise RpcError(a2a.NO_EXTENDED_CARD, "There is no extended card")
+        card = card_10(capsule) if request.dialect is A2A_10 else card_03(capsule)
+        self._count(request.label, "ok")
+        return request.result(card)
 
     _HANDLERS: ClassVar[Mapping[Call, Handler]] = {
         Call.SEND: _send,

@@ -52,6 +52,10 @@ class Followers:
         self.ended = False
         self.streams = 0
 
+    def __len__(self) -> int:
+        """How many there are."""
+        return sum(len(followers) for followers in self._by_task.values())
+
     def follow(self, task_id: str, after: int, *, begun: bool = False, streaming: bool = False) -> Follower:
         """Follow a task behind an event, of its own or not. `begun` is as in `Told`. Close it in the end.
 

@@ -157,11 +157,11 @@ class Turn:
         self._pieces: list[str] = []
 
     def hear(self, kind: EventKind, data: Mapping[str, Any]) -> None:
-        """Take in what an event of the turn says."""
+        """Take in what an event of the turn says; of one that is no text `data` may be left empty."""
         self.fresh = False
         if kind is EventKind.TEXT and not data["final"]:
             self.add(data["text"])
-        elif kind is EventKind.ARTIFACT:
+        elif kind is EventKind.ARTIFACT and data:
             self.make(data["artifact_id"], data["name"])
 
     def make(self, artifact_id: str, name: str | None) -> None:
