@@ -156,12 +156,17 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def start(
-    arguments: Sequence[str], *, state: Path, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+    arguments: Sequence[str],
+    *,
+    state: Path,
+    env: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
+    stdout: int | None = None,
 ) -> Spawned:
-    """Start `sidecar run` with these arguments; the caller stops it."""
+    """Start `sidecar run` with these arguments, printing to `stdout` (a descriptor); the caller stops it."""
     command = [*prefix, sys.executable, "-m", "sidecar", "run", "--state", str(state), *arguments]
     settings = {"SIDECAR_DESK__PORT": "0", "SIDECAR_LOG__FORMAT": "json", **(env or {})}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, env=environment(**settings))
+    process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, env=environment(**settings))
     spawned = Spawned(process, state)
     spawned.follow()
     return spawned
