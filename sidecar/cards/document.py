@@ -44,9 +44,6 @@ def document(body: bytes, changed_at: float | None, *, cache_control: str = CACH
     """
     # a copy: what the serializer returns keeps all the room that it was written in, many times a card's size
     body = bytes(memoryview(body))
-    body = bytes(
-        memoryview(body)
-    )  # orjson hands out its whole buffer, which is some times as long as the text in it
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     validators: tuple[tuple[str, str], ...] = (("etag", etag), ("cache-control", cache_control))
     if changed_at is not None:

@@ -36,7 +36,7 @@ PLACEHOLDERS: Final = ("id", "session_id")
 _DIGITS: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
 _ID: Final = re.compile(r"[a-z0-9._~-]{1,129}", re.ASCII)
 _CHANNEL: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,129}", re.ASCII)
-_MEDIA_TYPE: Final = re.compile(r"[\w!#$&^.+-]{1,127}/[\w!#$&^.+*-]{1,127}", re.ASCII)
+_MEDIA_TYPE: Final = re.compile(r"\*/\*|[\w!#$&^.+-]{1,127}/[\w!#$&^.+*-]{1,127}", re.ASCII)
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 
 

@@ -296,7 +296,7 @@ def test_a_capsules_own_keys_win_over_the_general_ones() -> None:
       tasks: {concurrency: 2}
       capsules:
         hello: {port: 24500, card: full, workspace: "out/{id}", concurrency: 5, containment: scoped,
-                cross_mounts: true, input_modes: [text/plain, Image/PNG], disabled: true}
+                cross_mounts: true, input_modes: [text/plain, Image/PNG, "*/*"], disabled: true}
     """)
     general = Settings(
         workspace="work",
@@ -315,7 +315,7 @@ def test_a_capsules_own_keys_win_over_the_general_ones() -> None:
         internal_port=True,
         card="full",
         concurrency=5,
-        input_modes=("text/plain", "image/png"),
+        input_modes=("text/plain", "image/png", "*/*"),
         containment=Containment.SCOPED,
         cross_mounts=True,
         disabled=True,
