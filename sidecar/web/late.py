@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
-from aiohttp import HttpVersion11
+from aiohttp.http import HttpVersion11
 
 from sidecar.model import Answer
 from sidecar.web.answers import JSON, json_wire, wire
