@@ -35,7 +35,7 @@ def card_03(capsule: Capsule) -> dict[str, Any]:
         | _members_03(url)
         | {"capabilities": _capabilities(capsule) | _OLD_CAPABILITIES}
         | _what(capsule)
-        | {"supportsAuthenticatedExtendedCard": False}
+        | {"supportsAuthenticatedExtendedCard": bool(capsule.credentials)}
         | security(capsule, v03=True, v10=False)
     )
 
@@ -45,7 +45,7 @@ def card_10(capsule: Capsule) -> dict[str, Any]:
     return (
         _who(capsule)
         | _members_10(capsule.base + PATH_10, capsule.base + PATH_03)
-        | {"capabilities": _capabilities(capsule)}
+        | {"capabilities": _capabilities(capsule) | _extended(capsule)}
         | _what(capsule)
         | security(capsule, v03=False, v10=True)
     )
@@ -69,9 +69,9 @@ def root_card(capsule: Capsule, url: str) -> dict[str, Any]:
         _who(capsule)
         | _members_03(url)
         | _members_10(url, url)
-        | {"capabilities": _capabilities(capsule) | _OLD_CAPABILITIES}
+        | {"capabilities": _capabilities(capsule) | _OLD_CAPABILITIES | _extended(capsule)}
         | _what(capsule)
-        | {"supportsAuthenticatedExtendedCard": False}
+        | {"supportsAuthenticatedExtendedCard": bool(capsule.credentials)}
         | security(capsule, v03=True, v10=True)
     )
 
@@ -105,6 +105,11 @@ def _capabilities(capsule: Capsule) -> dict[str, Any]:
         "pushNotifications": False,
         "extensions": [_murmur(capsule)],
     }
+
+
+def _extended(capsule: Capsule) -> dict[str, bool]:
+    """Say that there is a card for those who show a credential, where one is asked for (A2A 1.0 section 4.4.3)."""
+    return {"extendedAgentCard": True} if capsule.credentials else {}
 
 
 def _murmur(capsule: Capsule) -> dict[str, Any]:

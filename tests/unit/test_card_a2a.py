@@ -134,7 +134,9 @@ def test_pure_cards_have_the_members_of_their_version_and_no_others(
     assert card_03(made).keys() == MEMBERS_03 | security_03
     assert card_10(made).keys() == MEMBERS_10 | security_10
     assert root(made).keys() == MEMBERS_03 | MEMBERS_10 | security_03 | security_10
-    assert card_10(made)["capabilities"].keys() == {"streaming", "pushNotifications", "extensions"}
+    extended = {"extendedAgentCard"} if credentials else set()
+    assert card_10(made)["capabilities"].keys() == {"streaming", "pushNotifications", "extensions"} | extended
+    assert card_03(made)["supportsAuthenticatedExtendedCard"] is bool(credentials)
 
 
 def test_the_reference_card_leads_each_client_to_its_version() -> None:
