@@ -219,7 +219,9 @@ def _capsule_id(written: str) -> str:
 def _channel_id(written: str) -> str:
     if _CHANNEL.fullmatch(written):
         return written
-    raise ValueError(f"{quoted(written)} cannot stand in a URL: 1 to 129 of A-Z, a-z, 0-9, `.`, `_`, `-`, `~`")
+    raise ValueError(
+        f"{quoted(written)} cannot stand in a URL: 1 to 129 of A-Z, a-z, 0-9, `.`, `_`, `-`, `~`"
+    )
 
 
 def _some_text(written: str) -> str:

@@ -15,7 +15,7 @@ from sidecar.events import TERMINAL, TaskState
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from sidecar.dialects.a2a import ListQuery, Page, Sending
+    from sidecar.dialects.a2a import ListQuery, Page, Query, Sending
     from sidecar.dialects.a2a_server import Object, Part
     from sidecar.dialects.jsonrpc import Id
     from sidecar.events import Event, Record
@@ -51,12 +51,16 @@ class _A2A10(Dialect):
     }
 
     def read_send(self, params: Mapping[str, Any]) -> Sending:
+        params = reading.json_names(params)
         sending = reading.read_send(params, _SENDERS)
         at_once = reading.flag(reading.configuration(params), "returnImmediately", "configuration.")
         return replace(sending, blocking=not at_once)
 
+    def read_get(self, params: Mapping[str, Any]) -> Query:
+        return super().read_get(reading.json_names(params))
+
     def read_list(self, params: Mapping[str, Any]) -> ListQuery:
-        return reading.read_list(params, _ASKED_FOR)
+        return reading.read_list(reading.json_names(params), _ASKED_FOR)
 
     def task(self, record: Record, history_length: int | None = None, *, artifacts: bool = True) -> Object:
         return self._task(record, history_length, artifacts=artifacts)

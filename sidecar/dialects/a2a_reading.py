@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Params = Mapping[str, Any]
 
 _PUSH: Final = ("pushNotificationConfig", "taskPushNotificationConfig")
+_NESTED: Final = ("message", "configuration")
+_AFTER_LINE: Final = re.compile(r"_([a-z0-9])", re.ASCII)
 _RFC3339: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)", re.ASCII
 )
@@ -80,6 +82,22 @@ def read_send(params: Params, roles: Collection[str]) -> Sending:
     )
 
 
+def json_names(params: Params) -> Params:
+    """Return parameters with the members that have the names of the protocol buffers, `task_id`, called as in JSON.
+
+    Whoever reads the JSON of protocol buffers takes both (ProtoJSON, "Field names"), and some clients of 1.0 count on
+    that. Free-form members, `metadata` and `data`, stay as they are.
+    """
+    made = _renamed(params)
+    for key in _NESTED:
+        if type(made.get(key)) is dict:
+            made[key] = _renamed(made[key])
+    message = made.get("message")
+    if type(message) is dict and type(message.get("parts")) is list:
+        message["parts"] = [_renamed(part) if type(part) is dict else part for part in message["parts"]]
+    return made
+
+
 def configuration(params: Params) -> Params:
     """Return the settings of a send, {} where there are none."""
     return _object(params, "configuration") or {}
@@ -129,6 +147,14 @@ def read_list(params: Params, states: Mapping[str, str | None]) -> ListQuery:
 def invalid(what: str) -> RpcError:
     """Return the error of parameters that are wrong in this way."""
     return RpcError(INVALID_PARAMS, f"Invalid params: {what}")
+
+
+def _renamed(holder: Params) -> dict[str, Any]:
+    made = dict(holder)
+    for key in holder:
+        if "_" in key:
+            made.setdefault(_AFTER_LINE.sub(lambda found: found[1].upper(), key), made.pop(key))
+    return made
 
 
 def _parts(message: Params) -> tuple[Part, ...]:

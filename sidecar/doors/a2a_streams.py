@@ -29,7 +29,7 @@ _END: Final = b"}\n\n"
 
 
 class OneFrame:
-    """A stream that says one thing: for a client that wants a stream, and gets an error."""
+    """A stream that says one thing: for a client of 0.3 that wants a stream, and gets an error."""
 
     def __init__(self, answer: bytes) -> None:
         self._frame: bytes | None = b"data: %b\n\n" % answer

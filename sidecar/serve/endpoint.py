@@ -42,8 +42,11 @@ CARDS: Final[Mapping[str, View]] = {
 }
 CARDS_AT_ROOT: Final = frozenset({"/.well-known/agent-card.json", "/.well-known/agent.json"})
 DOOR: Final = "/"
-A2A: Final[Mapping[str, str | None]] = {"/a2a": None, "/a2a/v1": "1.0", "/a2a/v0.3": "0.3"}
-"""The paths that speak A2A, and the one version that each takes; None: any."""
+_VERSIONS: Final[Mapping[str, str | None]] = {"/a2a": None, "/a2a/v1": "1.0", "/a2a/v0.3": "0.3"}
+A2A: Final[Mapping[str, str | None]] = {
+    path + end: version for path, version in _VERSIONS.items() for end in ("", "/")
+}
+"""The paths that speak A2A, and the one version that each takes; None: any. Some clients put a `/` behind them."""
 VERSION: Final = "A2A-Version"
 EVENTS: Final = "text/event-stream"
 RESOURCES: Final = "/resources/"

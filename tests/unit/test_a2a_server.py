@@ -298,6 +298,30 @@ def test_a_message_as_deep_as_json_goes_is_refused() -> None:
     assert code_of(A2A_10.read_send, made) == -32602
 
 
+def test_names_of_the_protocol_buffers_are_taken_in_the_newer_version() -> None:
+    """Its JSON is that of protocol buffers, whose readers take both; what is free-form stays as it is."""
+    found = A2A_10.read_send(
+        {
+            "message": {
+                "message_id": "m",
+                "role": "ROLE_USER",
+                "parts": [{"data": {"a_b": 1}, "media_type": "x/y", "metadata": {"c_d": 2}}, {"text": "hi"}],
+                "task_id": "tsk_1",
+                "context_id": "ctx_1",
+                "metadata": {"e_f": 3},
+            },
+            "configuration": {"return_immediately": True, "history_length": 2},
+        }
+    )
+    assert (found.message_id, found.task_id, found.context_id) == ("m", "tsk_1", "ctx_1")
+    assert (found.blocking, found.history_length, found.metadata) == (False, 2, {"e_f": 3})
+    assert found.parts[0] == {"data": {"a_b": 1}, "mediaType": "x/y", "metadata": {"c_d": 2}}
+    assert A2A_10.read_get({"id": "t", "history_length": 1}) == Query("t", 1)
+    assert A2A_10.read_list({"context_id": "c", "page_size": 7}) == ListQuery(context_id="c", page_size=7)
+    assert A2A_10.read_get({"id": "t", "historyLength": 1, "history_length": 2}) == Query("t", 1)
+    assert A2A_03.read_get({"id": "t", "history_length": 1}) == Query("t", None)
+
+
 def test_the_methods_of_the_versions_are_apart() -> None:
     """So that a name alone tells the version; each version has each call, but for lists."""
     assert not A2A_03.methods.keys() & A2A_10.methods.keys()

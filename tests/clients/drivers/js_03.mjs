@@ -97,7 +97,7 @@ async function every(url, directory) {
       };
       const errors = {};
       for (const [name, attempt] of Object.entries(tries)) {
-        try { await attempt(); } catch (error) { errors[name] = `${error.constructor.name}: ${error.message}`; }
+        try { await attempt(); } catch (error) { errors[name] = (error.cause ?? error).errorResponse.error.code; }
       }
       return { errors };
     },

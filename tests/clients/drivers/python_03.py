@@ -176,7 +176,7 @@ class Scenarios:
             try:
                 await tried
             except A2AClientJSONRPCError as error:
-                errors[name] = type(error.error).__name__
+                errors[name] = error.error.code
         return {"errors": errors}
 
 
