@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -361,3 +361,124 @@ async def test_the_rate_holds_at_the_door(tmp_path: Path) -> None:
         assert (answer.status, json.loads(answer.body)["error"]) == (429, "rate_limited")
         assert 1 <= int(answer.headers["retry-after"]) <= 60
         assert (await served.ask("GET", CARD)).status == 200
+
+
+@dataclass
+class Client:
+    """A caller of A2A 1.0 with its key."""
+
+    port: Port
+    token: str | None
+    end_user: str | None = None
+
+    async def ask(self, method: str, params: dict[str, Any]) -> Answer:
+        """Call a method."""
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+        fields = {"Content-Type": "application/json", "A2A-Version": "1.0"}
+        if self.token is not None:
+            fields["Authorization"] = f"Bearer {self.token}"
+        if self.end_user is not None:
+            fields["End-User"] = self.end_user
+        return await exchange(self.port.number, request_bytes("POST", "/a2a/v1", headers=fields, body=body))
+
+    async def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """Call a method and return the JSON answer."""
+        answer = await self.ask(method, params)
+        assert answer.status == 200, answer.body
+        found: dict[str, Any] = json.loads(answer.body)
+        return found
+
+    async def send(self) -> str:
+        """Start a task and return its id."""
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+        said = await self.call("SendMessage", message=message, configuration={"returnImmediately": True})
+        found: str = said["result"]["task"]["id"]
+        return found
+
+    async def tasks(self) -> list[str]:
+        """Return the ids of its tasks."""
+        return [task["id"] for task in (await self.call("ListTasks"))["result"]["tasks"]]
+
+
+async def test_callers_of_a2a_are_kept_apart(tmp_path: Path) -> None:
+    """Another key's task, and another end user's, are not there; the operator's door sees the session whole."""
+    async with port(tmp_path) as served:
+        _, speaking = await served.key(end_users=True)
+        _, other = await served.key()
+        callers = [Client(served, speaking), Client(served, speaking, "ann"), Client(served, speaking, "bob")]
+        callers.append(Client(served, other))
+        mine = [await caller.send() for caller in callers]
+        for caller, task in zip(callers, mine, strict=True):
+            assert await caller.tasks() == [task]
+            for foreign in set(mine) - {task}:
+                for method in ("GetTask", "CancelTask", "SubscribeToTask"):
+                    assert (await caller.call(method, id=foreign))["error"]["code"] == -32001
+        engine = await served.bench.engine("a")
+        assert {task.id for task in await engine.list(10)} == set(mine)
+        body = json.dumps(
+            {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": {"id": mine[1]}}
+        ).encode()
+        fields = {"Content-Type": "application/json", "Authorization": f"Bearer {ADMIN}"}
+        answer = await exchange(served.number, request_bytes("POST", "/", headers=fields, body=body))
+        assert json.loads(answer.body)["result"]["id"] == mine[1]
+
+
+@pytest.mark.parametrize("target", ["/a2a", "/a2a/v1", "/a2a/v0.3"])
+async def test_a2a_wants_a_credential_before_anything_else(tmp_path: Path, target: str) -> None:
+    """401 in the one shape, whatever the method, the body and its type; any good key will do."""
+    async with port(tmp_path) as served:
+        _, plain = await served.key()
+        for method in ("GET", "POST", "PUT"):
+            answer = await served.ask(method, target)
+            assert (answer.status, json.loads(answer.body)["error"]) == (401, "unauthorized")
+            assert answer.headers["www-authenticate"] == 'Bearer realm="sidecar"'
+        assert (await served.ask("GET", target, plain)).status == 405
+        answer = await served.ask("POST", target, plain, Content_Type="application/json", End_User="ann")
+        assert (answer.status, json.loads(answer.body)["error"]) == (403, "forbidden")
+        assert (await served.ask("POST", target, plain, Content_Type="application/json")).status == 200
+
+
+async def test_the_extended_card_is_for_those_who_show_a_credential(tmp_path: Path) -> None:
+    """Where none is asked for there is none."""
+    async with port(tmp_path) as served:
+        assert (await Client(served, None).call("GetExtendedAgentCard"))["error"]["code"] == -32007
+        _, plain = await served.key()
+        assert (await Client(served, None).ask("GetExtendedAgentCard", {})).status == 401
+
+        async def card() -> dict[str, Any] | None:
+            said = await Client(served, plain).call("GetExtendedAgentCard")
+            found: dict[str, Any] | None = said.get("result")
+            return found
+
+        found = await until(card)
+        assert found is not None
+        assert found["capabilities"]["extendedAgentCard"] is True
+        assert list(found["securitySchemes"]) == ["bearer"]
+
+
+async def test_a_stream_and_a_waiting_call_of_a2a_end_with_their_key(tmp_path: Path) -> None:
+    """Both, within a second."""
+    async with port(tmp_path) as served:
+        key_id, secret = await served.key()
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}
+        open_: list[asyncio.StreamReader] = []
+        writers = []
+        for method in ("SendStreamingMessage", "SendMessage"):
+            body = json.dumps(
+                {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}
+            ).encode()
+            fields = {"Content-Type": "application/json", "A2A-Version": "1.0"}
+            fields |= {"Authorization": f"Bearer {secret}", "Accept": "text/event-stream, application/json"}
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.number)
+            writer.write(request_bytes("POST", "/a2a/v1", headers=fields, body=body))
+            open_.append(reader)
+            writers.append(writer)
+        await until(lambda: served.bench.access.streams.count == 2)
+        await served.bench.ring.revoke(key_id)
+        async with asyncio.timeout(3):
+            for reader in open_:
+                with suppress(ConnectionError):
+                    await reader.read()
+        for writer in writers:
+            writer.close()
+        await until(lambda: served.bench.access.streams.count == 0)
