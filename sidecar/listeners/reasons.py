@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from sidecar.listeners.plan import Clash
-    from sidecar.model import Wanted
+    from sidecar.model import Capsule, Wanted
     from sidecar.web.sockets import BindError
 
 PRIVILEGED: Final = 1024
@@ -34,6 +34,11 @@ def clash(found: Clash) -> str:
         f"port {found.wanted.port} is also wanted by the capsule {other.id} ({other.directory}), which has it; "
         f"{another_port(found.wanted)}"
     )
+
+
+def held(wanted: Wanted, other: Capsule) -> str:
+    """Say that a port is one on which another capsule, or this one, is served already."""
+    return f"port {wanted.port} is that of the capsule {other.id} ({other.directory}); {another_port(wanted)}"
 
 
 def bind_failed(wanted: Wanted, error: BindError) -> str:

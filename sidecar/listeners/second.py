@@ -89,14 +89,14 @@ class SecondPorts:
             if waits is not None and waits.port == port:
                 self._facts.troubled(directory, waits.reason)
             else:
-                await self._try(directory, listeners[directory], port, self._first_pause)
+                await self._try(directory, listeners, port, self._first_pause)
 
     async def retry(self, listeners: Mapping[str, Listener]) -> int:
         """Try what is due, and return how many that were."""
         now = asyncio.get_running_loop().time()
         due = [(d, w) for d, w in self._waiting.items() if w.due <= now and d in listeners]
         for directory, waits in due:
-            await self._try(directory, listeners[directory], waits.port, min(waits.pause * 2, LAST_PAUSE))
+            await self._try(directory, listeners, waits.port, min(waits.pause * 2, LAST_PAUSE))
         return len(due)
 
     def forget(self, directory: str, listener: Listener) -> None:
@@ -123,10 +123,14 @@ class SecondPorts:
         await server.drain(budget=budget)
         self.leaving.discard(server)
 
-    async def _try(self, directory: str, listener: Listener, port: int, pause: float) -> None:
+    async def _try(self, directory: str, listeners: Mapping[str, Listener], port: int, pause: float) -> None:
+        listener = listeners[directory]
         capsule = listener.endpoint.capsule
         wanted = replace(listener.wanted, port=port, port_from=reasons.SECOND)
         try:
+            for other in listeners.values():
+                if port == other.port or (other.second is not None and port == other.second.port):
+                    raise UnboundError(reasons.held(wanted, other.endpoint.capsule))  # noqa: TRY301 - as a bind says it
             sockets = self._binder.bind(wanted, frozenset())
         except UnboundError as error:
             reason = str(error)

@@ -710,6 +710,27 @@ async def test_a_remembered_port_gives_way_to_a_configured_one(house: House) -> 
     assert {d: w.port for d, w in house.wanted.items()} == {"a": 24002, "b": 24000}
 
 
+async def test_a_second_port_is_nobodys_first_one(house: House) -> None:
+    """Neither one that was remembered nor one to choose; what is wrong with it is shown until it is not."""
+    house.write("a", "a")
+    house.write("b", "b")
+    await house.start()
+    house.bind(("a", 24000), ("b", 24001))
+    await house.registry.save_ports()
+    await house.restart(capsules={"b": CapsuleConfig(a2a_port=24000)})
+    assert {d: w.port for d, w in house.wanted.items()} == {"a": None, "b": 24001}
+    assert 24000 in house.registry.reserved_ports()
+    house.bind(("a", 24002), ("b", 24001))
+    house.registry.troubled(house.path("b"), "port 24000 is in use")
+    house.registry.troubled(house.path("nowhere"), "gone by now")
+    row = house.rows["b"]
+    assert row.state is CapsuleState.SERVING
+    assert row.last_error is not None
+    assert row.last_error.message == "port 24000 is in use"
+    house.registry.troubled(house.path("b"), None)
+    assert house.rows["b"].last_error is None
+
+
 async def test_an_unbound_capsule_says_why_until_it_is_bound(house: House) -> None:
     """The reason is its last error, and the manifest's errors come back when it is gone."""
     house.write("a")

@@ -156,7 +156,9 @@ async def test_two_capsules_do_not_share_one(tmp_path: Path) -> None:
     """The first in path order has it, the other is told."""
     async with bench(tmp_path, ports=FREE) as made:
         await made.serve(made.want("a", a2a_port=ONE), made.want("b", a2a_port=ONE))
-        assert made.facts.troubles[str(made.root / "b")] is not None
+        reason = made.facts.troubles[str(made.root / "b")]
+        assert reason is not None
+        assert f"port {ONE} is that of the capsule a" in reason
         assert json.loads((await get(ONE, CARD)).body)["name"] == "a"
         await made.serve(made.want("b", a2a_port=ONE))
         await until(lambda: made.facts.troubles[str(made.root / "b")] is None)
