@@ -69,8 +69,8 @@ class Sending:
     """A message that came, and how its sender wants the answer.
 
     `json` is the message as the log keeps it, whichever version wrote it: `messageId`, `role`, `parts`, and where
-    they were given `contextId`, `taskId`, `metadata`, `extensions`, `referenceTaskIds`. `text_only` says whether
-    every part is text. `blocking` waits for the end, or for a question. `history_length` None wants all messages.
+    they were given `contextId`, `taskId`, `metadata`, `extensions`, `referenceTaskIds`. `blocking` waits for the end,
+    or for a question. `history_length` None wants all messages.
     """
 
     message_id: str
@@ -80,10 +80,8 @@ class Sending:
     parts: tuple[Mapping[str, Any], ...]
     metadata: Mapping[str, Any]
     json: str
-    text_only: bool
     blocking: bool
     history_length: int | None
-    accepted_output_modes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

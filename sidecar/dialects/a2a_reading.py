@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from sidecar.dialects.a2a import LISTED, MOST_LISTED, PUSH_NOT_SUPPORTED, ListQuery, Query, Sending
-from sidecar.dialects.agent import all_text, plain_parts, texts_of
+from sidecar.dialects.agent import plain_parts, texts_of
 from sidecar.dialects.jsonrpc import INVALID_PARAMS, RpcError
 
 if TYPE_CHECKING:
@@ -75,10 +75,8 @@ def read_send(params: Params, roles: Collection[str]) -> Sending:
         parts=parts,
         metadata=metadata,
         json=_written(made | {key: value for key, value in kept.items() if value}),
-        text_only=all_text(parts),
         blocking=True,
         history_length=_history_length(settings, "configuration."),
-        accepted_output_modes=tuple(_texts(settings, "acceptedOutputModes", "configuration.")),
     )
 
 

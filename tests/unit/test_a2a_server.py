@@ -64,8 +64,7 @@ def test_a_message_is_read(dialect: Dialect) -> None:
         }
     )
     assert (found.message_id, found.task_id, found.context_id) == ("m", "tsk_1", "ctx_1")
-    assert (found.text, found.text_only, found.history_length) == ("one\ntwo", True, 3)
-    assert found.accepted_output_modes == ("text/plain",)
+    assert (found.text, found.history_length) == ("one\ntwo", 3)
     assert json.loads(found.json) == {
         "messageId": "m",
         "role": "user",
@@ -105,7 +104,6 @@ def test_every_part_arrives_as_it_was_sent(parts: list[dict[str, Any]]) -> None:
     # 0.3 has names and types for files alone
     older = A2A_03.read_send(a2a03.send_params(sent))
     assert list(older.parts) == text_free
-    assert newer.text_only == older.text_only == all("text" in part for part in parts)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +172,6 @@ def test_a_message_that_is_none_is_refused(dialect: Dialect, broken: dict[str, A
         {"configuration": {"historyLength": "1"}},
         {"configuration": {"historyLength": 1.5}},
         {"configuration": {"historyLength": True}},
-        {"configuration": {"acceptedOutputModes": "text/plain"}},
     ],
 )
 def test_a_send_that_is_none_is_refused(dialect: Dialect, params: dict[str, Any]) -> None:
