@@ -117,7 +117,7 @@ class SecondPorts:
         second.server.stop_accepting()
         self.leaving.add(second.server)
         self._own(self._drain(second.server, budget), f"close the second port {second.port}")
-        log.info("a2a_port_closed", capsule=second.server.name, port=second.port)
+        log.info("second_port_closed", capsule=second.server.name, port=second.port)
 
     async def _drain(self, server: HttpServer, budget: float) -> None:
         await server.drain(budget=budget)
@@ -138,7 +138,7 @@ class SecondPorts:
             before = self._waiting.get(directory)
             self._waiting[directory] = _Waiting(port, reason, pause, due)
             if before is None or before.reason != reason:
-                log.warning("a2a_port_unbound", capsule=capsule.id, port=port, reason=reason)
+                log.warning("second_port_unbound", capsule=capsule.id, port=port, reason=reason)
             self._facts.troubled(directory, reason)
             return
         second = Second(listener, capsule, port, len(sockets), policy=self._policy)
@@ -146,4 +146,4 @@ class SecondPorts:
         listener.second = second
         if self._waiting.pop(directory, None) is not None:
             self._facts.troubled(directory, None)
-        log.info("a2a_port_bound", capsule=capsule.id, port=port)
+        log.info("second_port_bound", capsule=capsule.id, port=port)

@@ -72,7 +72,7 @@ def test_a_busy_second_port_is_the_capsules_last_error(root: Path, tmp_path: Pat
         running(["--config", str(config)], state=tmp_path / "state") as spawned,
     ):
         assert "a2a_port" in last_error(spawned)
-        assert spawned.event("a2a_port_unbound")["port"] == wanted
+        assert spawned.event("second_port_unbound")["port"] == wanted
         assert card(spawned.port("a"))["name"] == "a"
         taken.close()
         until_sync(lambda: last_error(spawned) == "")

@@ -138,7 +138,7 @@ async def test_a_busy_port_is_said_and_taken_once_it_is_free(tmp_path: Path) -> 
             await until(lambda: made.pool.retries > 1)
         await until(lambda: made.facts.troubles[directory] is None)
         assert json.loads((await get(ONE, CARD)).body)["version"] == "2"
-        assert [line["event"] for line in lines].count("a2a_port_unbound") == 1
+        assert [line["event"] for line in lines].count("second_port_unbound") == 1
 
 
 async def test_a_busy_port_that_is_wanted_no_longer_is_no_trouble_any_more(tmp_path: Path) -> None:
