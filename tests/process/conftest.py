@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.everruns import house
 from tests.support.spawned import Spawned, running, write_capsule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.support.everruns import House
 
 
 @pytest.fixture
@@ -26,3 +29,12 @@ def sidecar(root: Path, tmp_path: Path) -> Iterator[Spawned]:
     """A sidecar that is ready and serves the root."""
     with running(["--root", str(root)], state=tmp_path / "state") as spawned:
         yield spawned
+
+
+@pytest.fixture(scope="session")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """Agents that do as they are told, for all tests of the Everruns view: a start takes longer than most of them."""
+    with house(tmp_path_factory.mktemp("house")) as made:
+        for name in ("described", "keyed", "none", "one", "other"):
+            made.sidecar.port(name)
+        yield made

@@ -6,16 +6,13 @@ import re
 import threading
 import uuid
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.process.test_everruns_card import problem_of
-from tests.support.everruns import Channel, House, house, message
+from tests.support.everruns import Channel, House, message
 from tests.support.waiting import until_sync
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 WHOLE = ["input.message", "turn.started", "output.message.completed", "turn.completed"]
 BAD = [
@@ -29,15 +26,6 @@ BAD = [
     {"message": {"role": "user", "content": [{"type": "text", "text": ""}]}},
     {},
 ]
-
-
-@pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """Agents that do as they are told."""
-    with house(tmp_path_factory.mktemp("house")) as made:
-        for name in ("keyed", "one"):
-            made.sidecar.port(name)
-        yield made
 
 
 @pytest.fixture

@@ -242,7 +242,7 @@ class House:
 def house(place: Path, *, config: str = CONFIG, **more: str) -> Iterator[House]:
     """Run a sidecar with agents below a directory, on the state of earlier runs there."""
     root = place / "capsules"
-    for name in ("plain", "named", "resting", "keyed", "other"):
+    for name in ("plain", "named", "resting", "keyed", "other", "closing"):
         write_capsule(root / name)
     write_capsule(root / "one", acceptance="single")
     write_capsule(root / "none", acceptance="none")
