@@ -192,7 +192,8 @@ class Endpoint:
         if request.method not in (hdrs.METH_GET, hdrs.METH_HEAD):
             served.counters.request("card", _READ_ONLY.code)
             raise RefusedError(_READ_ONLY)
-        card = served.cards.of(view, self._policy.proxies.base(request.remote, headers))
+        proxies = self._policy.proxies
+        card = served.cards.of(view, proxies.base(request.remote, headers) if proxies else None)
         if hdrs.IF_NONE_MATCH not in headers and hdrs.IF_MODIFIED_SINCE not in headers:
             served.counters.request("card", "ok")
             return card.whole

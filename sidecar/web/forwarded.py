@@ -34,6 +34,9 @@ class Proxies:
         self._networks = tuple(ip_network(network) for network in networks)
         self._is_trusted = lru_cache(maxsize=256)(self._look_up)
 
+    def __bool__(self) -> bool:
+        return bool(self._networks)
+
     def trusts(self, peer: str | None) -> bool:
         """Whether what this peer forwards is believed."""
         return bool(self._networks) and peer is not None and self._is_trusted(peer)
