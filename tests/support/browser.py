@@ -117,7 +117,10 @@ class Tab:
 
     async def click(self, name: str, role: str = "button") -> None:
         """Click on the visible element that a screen reader would call by this name, as a mouse does."""
-        found = await self.wait(_FIND % (json.dumps(role), json.dumps(name)))
+        script = _FIND % (json.dumps(role), json.dumps(name))
+        found = await self.wait(script)
+        while found != (now := await self.wait(f"new Promise(requestAnimationFrame).then(() => {script})")):
+            found = now  # what comes in meanwhile moves it
         for kind in ("mousePressed", "mouseReleased"):
             await self.send(
                 "Input.dispatchMouseEvent",

@@ -100,11 +100,14 @@ document.getElementById("sign-in-form").addEventListener("submit", (event) => {
 });
 
 document.getElementById("sign-out").addEventListener("click", async () => {
+  following?.abort(); // the desk would cut it off
+  views.capsule.hide();
   try {
     await signOut();
   } catch (error) {
     if (error.status !== 401) {
       onProblem(error);
+      start();
       return;
     }
   }

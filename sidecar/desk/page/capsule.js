@@ -198,7 +198,7 @@ export class CapsuleView {
     this.looking = new AbortController();
     const { cards } = await call("GET", `/api/capsules/${encodeURIComponent(row.id)}/cards`, { signal: this.looking.signal });
     const said = cards.map(({ card }) => card.description).find((text) => typeof text === "string");
-    if (!said) return;
+    if (!said || said === `Murmur capsule ${row.name} ${row.version}`) return; // what stands for none
     const text = el("p", { class: "clamp" }, el("bdi", { textContent: shownLines(said, MOST_DESCRIPTION) }));
     this.description.replaceChildren(text);
     this.description.hidden = false;
