@@ -97,7 +97,12 @@ async function every(url, directory) {
       };
       const errors = {};
       for (const [name, attempt] of Object.entries(tries)) {
-        try { await attempt(); } catch (error) { errors[name] = (error.cause ?? error).errorResponse.error.code; }
+        try {
+          await attempt();
+        } catch (error) {
+          // the client itself refuses what the card says is not there
+          errors[name] = (error.cause ?? error).errorResponse?.error.code ?? error.constructor.name;
+        }
       }
       return { errors };
     },
