@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutations import MUTATIONS, Mutation, mutated, rows
+from tests.mutations import DOCUMENT, MUTATIONS, Mutation, mutated, rows
 
 PROJECT = Path(__file__).parents[2]
 FIRST_LIMIT = 50
@@ -27,6 +27,18 @@ def test_every_test_that_is_named_exists() -> None:
         for test in tests:
             file, _, name = test.partition("::")
             assert re.search(rf"^(async )?def {name}\(", (PROJECT / file).read_text(), re.MULTILINE), test
+
+
+def test_every_test_of_the_other_rows_exists() -> None:
+    """They have no mutations, but their tests are there."""
+    places = {path.name: path for path in (PROJECT / "tests").rglob("test_*.py")}
+    for line in DOCUMENT.read_text().splitlines():
+        file = ""
+        for name, test in re.findall(r"`(test_\w+\.py)(?=`|::)|::(\w+)`", line):
+            file = name or file
+            assert not test or re.search(
+                rf"^(async )?def {test}\(", places[file].read_text(), re.MULTILINE
+            ), test
 
 
 def test_every_guard_can_be_taken_away() -> None:
