@@ -184,9 +184,13 @@ class EverrunsLog:
         return await self._store.read(partial(rows.is_quiet, everruns_id, sequence))
 
     async def reply(self, session_id: str, owner: str, key: str) -> Stored | None:
-        """Return the reply that is kept for an owner's `Idempotency-Key`. Raises StoreError."""
+        """Return the reply that is kept for an owner's `Idempotency-Key`. Raises StoreError.
+
+        The writer is asked, behind all that waits for it: a client that gave up and comes again may find its first
+        request still there.
+        """
         after = self._clock() - KEPT
-        return await self._store.read(partial(rows.reply, session_id, owner, key, after))
+        return await self._store.write(partial(rows.reply, session_id, owner, key, after))
 
 
 def message_reply(given: Input, task_id: str) -> bytes:

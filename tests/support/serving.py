@@ -71,6 +71,8 @@ class Bench:
     engines: Engines
     ring: KeyRing
     access: Access
+    everruns: EverrunsLog
+    store: Store
 
     def want(
         self,
@@ -168,6 +170,8 @@ async def bench(
             engines,
             ring,
             access,
+            everruns,
+            store,
         )
     finally:
         await pool.aclose()
