@@ -94,7 +94,7 @@ async def test_a_queued_task_that_is_canceled_never_starts(tmp_path: Path) -> No
 
 
 async def test_with_nothing_left_running_there_is_no_artifacts_key(tmp_path: Path) -> None:
-    """What is left is one `residue` item, in the results of cancel alone."""
+    """What is left is one `residue` item of cancel, and in the list of stop, until it is gone."""
     async with served(tmp_path, SINGLE) as port:
         task_id = await port.send()
         await port.work()
@@ -104,7 +104,11 @@ async def test_with_nothing_left_running_there_is_no_artifacts_key(tmp_path: Pat
             {"name": "residue", "parts": [{"text": "process 7 outlived SIGKILL"}]}
         ]
         assert "artifacts" not in await port.task(task_id)
+        assert (await port.result("session/stop"))["residue"] == ["process 7 outlived SIGKILL"]
+        other = await port.send()
+        assert "artifacts" not in await port.cancel(other)
         (await port.engine()).leave(task_id, None)
+        assert (await port.result("session/stop"))["residue"] == []
         assert "artifacts" not in await port.cancel(task_id)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sidecar.errors import RefusedError
-from sidecar.model import Conversation, TaskAcceptance
+from sidecar.model import TaskAcceptance
 from sidecar.tasks.log import PAGE
 from tests.support.sessions import MESSAGE, Frame, capsule, frames_in, frames_of, request, rest_of, session
 
@@ -34,36 +34,6 @@ async def watch_live(s: Session, count: int) -> list[Frame]:
     await asyncio.sleep(0)
     await s.send_and_cancel(count)
     return await waiting
-
-
-async def test_a_watcher_is_acknowledged_first(tmp_path: Path) -> None:
-    """With the conversation mode; its params are ignored."""
-    async with session(tmp_path, capsule(conversation=Conversation.THREADED)) as s:
-        stream = await s.stream("stream/watch", {"id": "tsk_0", "anything": [1]})
-        assert await stream.next() == ACK.replace(b"stateless", b"threaded")
-        assert s.counted == [("stream/watch", "stream")]
-
-
-@pytest.mark.parametrize("params", [None, [], [1], "x", 1, False, {"id": "tsk_0"}])
-async def test_a_watcher_may_send_any_params(tmp_path: Path, params: object) -> None:
-    """They are ignored, whatever they are."""
-    async with session(tmp_path) as s:
-        stream = await s.stream("stream/watch", params)
-        assert await stream.next() == ACK
-
-
-async def test_a_watcher_sees_each_frame_as_it_happens(tmp_path: Path) -> None:
-    """Numbered from 1, byte for byte; a submission makes none."""
-    async with session(tmp_path) as s:
-        stream = await s.stream("stream/watch")
-        assert await stream.next() == ACK
-        sent = (await s.call("message/send", MESSAGE))["result"]
-        await s.call("tasks/cancel", {"id": sent["id"]})
-        assert await stream.next() == (
-            b'id: 1\nevent: status\ndata: {"id":"%b","context_id":"%b","status":{"state":"canceled",'
-            b'"message":"task canceled before it started"},"final":true}\n\n'
-            % (sent["id"].encode(), sent["contextId"].encode())
-        )
 
 
 async def test_a_final_status_does_not_end_a_watch(tmp_path: Path) -> None:
@@ -165,48 +135,6 @@ async def test_many_frames_are_replayed_in_order_and_none_is_missed_or_repeated(
         assert numbers(found[1:]) == list(range(1, many + 5))
 
 
-async def test_a_stream_without_room_says_so_and_ends(tmp_path: Path) -> None:
-    """One rejected status without a number, final; nobody else sees it."""
-    async with session(tmp_path, capsule(TaskAcceptance.SINGLE)) as s:
-        await s.send()
-        watcher = await s.stream("stream/watch")
-        await watcher.next()
-        chunk = await (stream := await s.stream("message/stream", MESSAGE)).next()
-        assert chunk is not None
-        (frame,) = frames_in(chunk)
-        assert not chunk.startswith(b"id:")
-        assert (frame.event, frame.number, frame.data["final"]) == ("status", None, True)
-        assert frame.data["status"] == {"state": "rejected", "message": "task rejected: capsule is busy"}
-        assert await stream.next() is None
-        await s.call("session/stop")
-        assert numbers(await frames_of(watcher, 1)) == [1]
-        assert s.counted[1:3] == [("stream/watch", "stream"), ("message/stream", "rejected")]
-
-
-async def test_a_stream_with_a_bad_message_says_so_and_ends(tmp_path: Path) -> None:
-    """An `error` frame, whatever the text quotes."""
-    async with session(tmp_path) as s:
-        stream = await s.stream("message/stream", {})
-        assert (
-            await stream.next() == b'event: error\ndata: {"error":"Invalid params: messageId is missing"}\n\n'
-        )
-        assert await stream.next() is None
-        assert s.counted == [("message/stream", "-32602")]
-        assert s.engine.counts() == {}
-
-
-async def test_a_stream_shows_its_own_task_alone_and_ends_with_it(tmp_path: Path) -> None:
-    """Other tasks' frames are not on it."""
-    async with session(tmp_path) as s:
-        before = await s.send()
-        stream = await s.stream("message/stream", MESSAGE)
-        canceled = (await s.call("session/stop"))["result"]["canceled"]
-        (mine,) = set(canceled) - {before}
-        frames = await rest_of(stream)
-        assert [(f.number, f.data["id"], f.data["final"]) for f in frames] == [(2, mine, True)]
-        assert s.counted[1] == ("message/stream", "stream")
-
-
 @pytest.mark.parametrize("header", [None, "abc", "-1", "1.0"])
 async def test_a_stream_without_a_number_replays_nothing(tmp_path: Path, header: str | None) -> None:
     """It begins with its own task."""
@@ -271,16 +199,6 @@ async def test_closing_a_stream_ends_the_wait_on_it(tmp_path: Path) -> None:
         assert await waiting is None
 
 
-async def test_heartbeats_come_by_the_clock_whatever_else_is_sent(tmp_path: Path) -> None:
-    """Also on a stream whose task does nothing, and again and again."""
-    async with session(tmp_path, heartbeat=0.02) as s:
-        watcher = await s.stream("stream/watch")
-        stream = await s.stream("message/stream", MESSAGE)
-        assert await watcher.next() == ACK
-        for each in (watcher, stream, watcher, stream):
-            assert await each.next() == b":heartbeat\n\n"
-
-
 async def test_a_heartbeat_never_takes_the_place_of_the_acknowledgement(tmp_path: Path) -> None:
     """Also when the client is slow to read its first bytes."""
     async with session(tmp_path, heartbeat=0.01) as s:
@@ -325,23 +243,6 @@ async def test_a_slow_watcher_is_told_how_much_it_missed_and_the_others_miss_not
         assert numbers(frames[1:]) == list(range(many + 2 - 128, many + 2))
         await s.send_then_cancel()
         assert numbers(await frames_of(slow, 1)) == [many + 2]
-
-
-async def test_streams_end_with_a_closing_frame_when_the_capsule_goes(tmp_path: Path) -> None:
-    """Behind what already waits; the task lives on in the log."""
-    async with session(tmp_path) as s:
-        watcher = await s.stream("stream/watch")
-        stream = await s.stream("message/stream", MESSAGE)
-        replaying = await s.stream("stream/watch")
-        assert await watcher.next() == ACK
-        waiting = asyncio.ensure_future(watcher.next())
-        await asyncio.sleep(0)
-        await s.engines.close(s.engine.session_id)
-        assert [await waiting, await watcher.next()] == [CLOSED, None]
-        assert [await stream.next(), await stream.next()] == [CLOSED, None]
-        assert [await replaying.next(), await replaying.next(), await replaying.next()] == [ACK, CLOSED, None]
-    async with session(tmp_path) as s:
-        assert s.engine.counts() == {"submitted": 1}
 
 
 async def test_what_waits_goes_out_before_the_closing_frame(tmp_path: Path) -> None:

@@ -6,54 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from sidecar.events import TaskState
-from sidecar.tasks.said import Completed, Failed, Text
+from sidecar.tasks.said import Completed
 from tests.support.gates import Gate
-from tests.support.sessions import SESSION, capsule, session
+from tests.support.sessions import session
 from tests.support.working import work
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-async def test_a_running_task_is_canceled_without_waiting_for_its_worker(tmp_path: Path) -> None:
-    """It is canceled at once, for good, and nothing is left of it; its worker is told."""
-    async with session(tmp_path) as s:
-        task_id = await s.send()
-        working = await work(s.engine)
-        orders = working.orders
-        canceled = (await s.call("tasks/cancel", {"id": task_id}))["result"]
-        assert canceled["status"]["state"] == "canceled"
-        assert canceled["status"]["message"]["parts"] == [{"text": "task canceled"}]
-        assert "artifacts" not in canceled
-        assert orders.canceled
-        for late in (Text("more"), Failed("no"), Completed("yes")):
-            assert (await working.say(late)).state is TaskState.CANCELED
-        assert (await s.call("tasks/get", {"id": task_id}))["result"] == canceled
-        assert (await s.call("tasks/cancel", {"id": task_id}))["result"] == canceled
-        assert s.engine.generation == 1
-
-
-async def test_a_completed_task_stays_completed(tmp_path: Path) -> None:
-    """Canceling it is a result, unchanged, as often as one likes."""
-    async with session(tmp_path) as s:
-        task_id = await s.send()
-        await (await work(s.engine)).complete("done")
-        shown = (await s.call("tasks/get", {"id": task_id}))["result"]
-        for _ in range(2):
-            assert (await s.call("tasks/cancel", {"id": task_id}))["result"] == shown
-        assert shown["status"]["state"] == "completed"
-        assert shown["artifacts"] == [{"name": "response", "parts": [{"text": "done"}]}]
-
-
-async def test_a_queued_task_that_is_canceled_never_starts(tmp_path: Path) -> None:
-    """Its text reaches no worker; the running one completes."""
-    async with session(tmp_path) as s:
-        running, queued = await s.send(), await s.send()
-        working = await work(s.engine)
-        await s.call("tasks/cancel", {"id": queued})
-        await working.complete("done")
-        assert (await s.call("tasks/get", {"id": running}))["result"]["status"]["state"] == "completed"
-        assert await s.engine.claim() is None
 
 
 async def test_a_task_that_is_canceled_while_it_is_claimed_is_over_for_its_worker(tmp_path: Path) -> None:
@@ -87,48 +46,6 @@ async def test_a_final_report_and_a_cancel_at_the_same_moment_end_the_task_once(
             expected = TaskState.COMPLETED if reported_first else TaskState.CANCELED
             assert {task.state for task in tasks if task is not None} == {expected}
             assert s.engine.feed.head == (3 if reported_first else 2)
-
-
-async def test_what_outlives_its_task_is_shown_until_it_is_gone(tmp_path: Path) -> None:
-    """As one `residue` item by cancel, in the list by stop, and nowhere else."""
-    async with session(tmp_path) as s:
-        task_id = await s.send()
-        await work(s.engine)
-        await s.call("tasks/cancel", {"id": task_id})
-        s.engine.leave(task_id, "process 7 outlived SIGKILL")
-        canceled = (await s.call("tasks/cancel", {"id": task_id}))["result"]
-        assert canceled["artifacts"] == [
-            {"name": "residue", "parts": [{"text": "process 7 outlived SIGKILL"}]}
-        ]
-        assert "artifacts" not in (await s.call("tasks/get", {"id": task_id}))["result"]
-        other = await s.send()
-        assert "artifacts" not in (await s.call("tasks/cancel", {"id": other}))["result"]
-        assert (await s.call("session/stop"))["result"] == {
-            "session_id": SESSION,
-            "canceled": [],
-            "residue": ["process 7 outlived SIGKILL"],
-        }
-        s.engine.leave(task_id, None)
-        s.engine.leave(task_id, None)
-        assert (await s.call("session/stop"))["result"]["residue"] == []
-        assert "artifacts" not in (await s.call("tasks/cancel", {"id": task_id}))["result"]
-
-
-async def test_stop_ends_running_waiting_and_queued_tasks_alike(tmp_path: Path) -> None:
-    """All workers are told; the door stays open."""
-    async with session(tmp_path, capsule(queue_depth=9, concurrency=2)) as s:
-        ids = [await s.send() for _ in range(4)]
-        asking, running = await work(s.engine), await work(s.engine)
-        await asking.ask("Which?")
-        both = [asking.orders, running.orders]
-        result = (await s.call("session/stop"))["result"]
-        assert result == {"session_id": SESSION, "canceled": sorted(ids), "residue": []}
-        assert all(orders.canceled for orders in both)
-        assert s.engine.generation == 2
-        for task_id in ids:
-            assert (await s.call("tasks/get", {"id": task_id}))["result"]["status"]["state"] == "canceled"
-        task_id = await s.send()
-        assert (await work(s.engine)).id == task_id
 
 
 async def test_a_cancel_that_cannot_be_committed_cancels_nothing(tmp_path: Path) -> None:

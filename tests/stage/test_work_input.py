@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from sidecar.events import TaskState
 from sidecar.model import TaskAcceptance
 from sidecar.tasks.model import Rules
 from sidecar.tasks.said import Completed, InputRequired
-from tests.support.sessions import MESSAGE, SESSION, capsule, frames_in, frames_of, rest_of, session
+from tests.support.sessions import MESSAGE, SESSION, capsule, frames_in, frames_of, session
 from tests.support.waiting import until
 from tests.support.working import work
 
@@ -44,35 +43,6 @@ async def shown(s: Session, task_id: str) -> dict[str, Any]:
     """Return a task as the door shows it."""
     result: dict[str, Any] = (await s.call("tasks/get", {"id": task_id}))["result"]
     return result
-
-
-async def test_a_task_that_asks_shows_its_prompt(tmp_path: Path) -> None:
-    """As its one artifact."""
-    async with session(tmp_path, capsule(TaskAcceptance.SINGLE)) as s:
-        task_id = await s.send()
-        await (await work(s.engine)).ask("Which one?")
-        task = await shown(s, task_id)
-        assert task["status"] == {"state": "input-required"}
-        assert task["artifacts"] == [{"name": "prompt", "parts": [{"text": "Which one?"}]}]
-
-
-async def test_the_next_message_answers_it(tmp_path: Path) -> None:
-    """The same task comes back, working, without its prompt; room is not looked at."""
-    async with session(tmp_path, capsule(TaskAcceptance.SINGLE)) as s:
-        task_id = await s.send()
-        working = await work(s.engine)
-        await working.ask("Which one?")
-        result = (await s.call("message/send", answer("red")))["result"]
-        assert (result["id"], result["status"], "artifacts" in result) == (
-            task_id,
-            {"state": "working"},
-            False,
-        )
-        assert await shown(s, task_id) == result
-        assert [given.text for given in working.orders.take()] == ["red"]
-        assert (await s.call("message/send", answer("blue")))["result"]["status"]["state"] == "rejected"
-        await working.complete("Red it is.")
-        assert (await shown(s, task_id))["artifacts"][0]["name"] == "response"
 
 
 async def test_a_bad_message_answers_nothing(tmp_path: Path) -> None:
@@ -115,16 +85,6 @@ async def test_answers_at_the_same_moment_go_to_different_tasks(tmp_path: Path) 
         assert len({each["result"]["id"] for each in answers}) == 3
 
 
-async def test_a_stream_never_answers(tmp_path: Path) -> None:
-    """It starts a task of its own or is rejected, also while a `single` task waits."""
-    async with session(tmp_path, capsule(TaskAcceptance.SINGLE)) as s:
-        task_id = await s.send()
-        await (await work(s.engine)).ask("Which one?")
-        (frame,) = await rest_of(await s.stream("message/stream", MESSAGE))
-        assert frame.data["status"]["state"] == "rejected"
-        assert (await shown(s, task_id))["status"]["state"] == "input-required"
-
-
 async def test_a_waiting_task_leaves_its_slot_to_the_next(tmp_path: Path) -> None:
     """Input is worked on at once, though all slots run; no queued task starts until fewer do."""
     async with session(tmp_path, capsule(queue_depth=9)) as s:
@@ -158,31 +118,6 @@ async def test_a_task_without_a_worker_keeps_its_place_and_its_input(tmp_path: P
         await s.engine.release(first)
         again = await work(s.engine)
         assert (again.claim.attempt, again.texts()) == (2, ["hello", "red"])
-
-
-async def test_input_that_never_comes_fails_the_task(tmp_path: Path) -> None:
-    """With `input-timeout`; its worker is told, and exactly one final frame says so, the last."""
-    async with session(tmp_path, impatient(1, TaskAcceptance.SINGLE)) as s:
-        stream = await s.stream("message/stream", MESSAGE)
-        working = await work(s.engine)
-        orders = working.orders
-        await working.ask("Which one?")
-        assert await orders.wait()
-        assert orders.canceled
-        task = await shown(s, working.id)
-        assert task["status"]["state"] == "failed"
-        assert task["status"]["message"]["parts"] == [{"text": "input-timeout"}]
-        assert "artifacts" not in task
-        frames = await rest_of(stream)
-        assert [
-            (f.data["status"]["state"], f.data["status"]["message"], f.data["final"]) for f in frames
-        ] == [
-            ("working", "inference turn 1", False),
-            ("input-required", "Which one?", False),
-            ("failed", "input-timeout", True),
-        ]
-        assert (await working.complete("late")).state is TaskState.FAILED
-        await s.send()
 
 
 async def test_input_in_time_stops_the_clock(tmp_path: Path) -> None:
@@ -260,22 +195,6 @@ async def test_a_locked_file_makes_the_clock_late_and_no_more(tmp_path: Path) ->
         await s.store.write(lambda c: c.execute("ALTER TABLE hidden RENAME TO events"))
         assert await orders.wait()
         assert (await shown(s, working.id))["status"]["state"] == "failed"
-
-
-async def test_a_waiting_task_can_be_canceled(tmp_path: Path) -> None:
-    """It is canceled, not failed, and its clock rings for nobody."""
-    async with session(tmp_path) as s:
-        s.engine.reconfigure(replace(QUEUE, input_timeout=0.2))
-        await s.send()
-        working = await work(s.engine)
-        orders = working.orders
-        await working.ask("Which?")
-        result = (await s.call("tasks/cancel", {"id": working.id}))["result"]
-        assert (result["status"]["state"], "artifacts" in result) == ("canceled", False)
-        assert orders.canceled
-        await s.store.write(lambda _: time.sleep(0.6))
-        assert await shown(s, working.id) == result
-        assert s.engine.feed.head == 3
 
 
 async def test_every_answer_is_seen_on_the_stream(tmp_path: Path) -> None:
