@@ -6,7 +6,6 @@ then what is at the path. Every refusal is told as problem details (RFC 9457).
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, cast
 from urllib.parse import quote, unquote, urlsplit
@@ -14,32 +13,32 @@ from urllib.parse import quote, unquote, urlsplit
 from aiohttp import hdrs
 
 from sidecar.cards.everruns import card_document
-from sidecar.dialects import everruns, problem
-from sidecar.dialects.everruns import UnreadableError
+from sidecar.cards.views import View
+from sidecar.desk.channel_asks import CHANNEL, Ask, place_of, template_of, told_as_problems
+from sidecar.dialects import everruns
 from sidecar.dialects.problem import Action, ProblemDetails, ProblemError
 from sidecar.doors.everruns import session_document
 from sidecar.doors.everruns_stream import CREDENTIAL_ENDED
-from sidecar.errors import RefusedError, StoreError
+from sidecar.errors import StoreError
 from sidecar.model import Answer
 from sidecar.web.answers import Wire, json_answer, wire
-from sidecar.web.body import read_json_body
 from sidecar.web.stream import EventStream
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
     from aiohttp import web
 
     from sidecar.auth.access import Access, Caller
     from sidecar.cards.document import CardDocument
-    from sidecar.doors.everruns import EverrunsDoor, Made
+    from sidecar.desk.channel_asks import Served
+    from sidecar.doors.everruns import Made
     from sidecar.model import Capsule
     from sidecar.web.connection import Connection
 
     Handled = Wire | web.StreamResponse
 
 PREFIX: Final = "/v1/channels"
-CHANNEL: Final = "/v1/channels/{channel_id}"
 SESSIONS: Final = f"{CHANNEL}/sessions"
 SESSION: Final = f"{SESSIONS}/{{id}}"
 MESSAGES: Final = f"{SESSION}/messages"
@@ -58,18 +57,6 @@ _NOTHING: Final = ProblemDetails(404, "not_found", "There is nothing at this pat
 _AGAIN: Final = Action("retry-later", hint="Send the same request again after retry_after_seconds.")
 
 
-class Served(Protocol):
-    """What the view needs of a capsule that is served."""
-
-    @property
-    def capsule(self) -> Capsule:
-        """The capsule, with the kinds of credentials that it takes."""
-
-    @property
-    def sessions(self) -> EverrunsDoor:
-        """The door to its sessions."""
-
-
 class Directory(Protocol):
     """Where channels lead."""
 
@@ -78,45 +65,6 @@ class Directory(Protocol):
 
     def knows_channel(self, channel_id: str) -> bool:
         """Whether a channel leads to a capsule, served or not."""
-
-
-class Ask:
-    """One request of a caller who was let in: what it is about, and the parts of its path."""
-
-    __slots__ = ("caller", "parts", "request", "served")
-
-    def __init__(self, request: web.BaseRequest, served: Served, caller: Caller, parts: list[str]) -> None:
-        self.request = request
-        self.served = served
-        self.caller = caller
-        self.parts = parts
-
-    @property
-    def door(self) -> EverrunsDoor:
-        """The door to the capsule's sessions."""
-        return self.served.sessions
-
-    @property
-    def owner(self) -> str:
-        """Whose sessions the caller sees."""
-        return self.caller.owner
-
-    @property
-    def session_id(self) -> str:
-        """The session that the path names."""
-        return self.parts[1]
-
-    def key(self) -> str | None:
-        """Return the `Idempotency-Key`. Raises UnreadableError."""
-        return everruns.read_key(list(self.request.headers.getall("Idempotency-Key", ())))
-
-    async def body(self, *, optional: bool = False) -> bytes:
-        """Return the body. Raises RefusedError."""
-        request = self.request
-        if optional and request.content_length in (None, 0) and request.content.is_eof():
-            return b""
-        limits = cast("Connection", request.protocol).server.policy.limits
-        return await read_json_body(request, limit=limits.body, within=limits.body_timeout)
 
 
 class Channels:
@@ -149,9 +97,9 @@ class Channels:
     async def answer(self, request: web.BaseRequest, path: str) -> tuple[str, str, Handled]:
         """Answer a request below `PREFIX`, with the template of its path and the outcome, for whoever counts."""
         channel_id, *parts = [unquote(part) for part in path[len(PREFIX) + 1 :].split("/")]
-        template = _template(parts)
+        template = template_of(parts)
         try:
-            with _told_as_problems(path):
+            with told_as_problems(path):
                 ask = Ask(request, *await self._admitted(request, channel_id), parts)
                 answer = await self._handled(ask, template)
         except ProblemError as error:
@@ -159,6 +107,22 @@ class Channels:
         if isinstance(answer, Wire):
             return template, _OUTCOMES.get(answer.status, "other"), answer
         return template, "stream", answer
+
+    def views(self, capsule: Capsule) -> tuple[View, ...]:
+        """Return the card of a capsule as its callers see it, and where."""
+        url = f"{self._base()}{PREFIX}/{quote(_channel_of(capsule), safe='~')}"
+        audience = "clients of Everruns, which show a credential of those that it names"
+        return (View("everruns", audience, url, self._card_of(capsule).whole.body),)
+
+    def _card_of(self, capsule: Capsule) -> CardDocument:
+        base = self._base()
+        made = self._cards.get(capsule.id)
+        if made is None or made[0] is not capsule or made[1] != base:
+            document = card_document(
+                capsule, sessions=self._sessions_path(capsule), a2a=capsule.base + A2A_CARD
+            )
+            made = self._cards[capsule.id] = (capsule, base, document)
+        return made[2]
 
     async def _admitted(self, request: web.BaseRequest, channel_id: str) -> tuple[Served, Caller]:
         """Return what is served, and who asks; nothing else of the request is looked at before."""
@@ -190,17 +154,11 @@ class Channels:
     # Routes
 
     async def _card(self, ask: Ask) -> Handled:
-        capsule, base = ask.served.capsule, self._base()
-        made = self._cards.get(capsule.id)
-        if made is None or made[0] is not capsule or made[1] != base:
-            document = card_document(
-                capsule, sessions=self._sessions_path(capsule), a2a=capsule.base + A2A_CARD
-            )
-            made = self._cards[capsule.id] = (capsule, base, document)
+        card = self._card_of(ask.served.capsule)
         headers = ask.request.headers
         if hdrs.IF_NONE_MATCH not in headers:
-            return made[2].whole
-        return made[2].answer(", ".join(headers.getall(hdrs.IF_NONE_MATCH)))
+            return card.whole
+        return card.answer(", ".join(headers.getall(hdrs.IF_NONE_MATCH)))
 
     async def _listed(self, ask: Ask) -> Handled:
         query = ask.request.query
@@ -234,7 +192,7 @@ class Channels:
 
     async def _stream(self, ask: Ask) -> Handled:
         found = await ask.door.find(ask.owner, ask.session_id)
-        after = _place(ask.request, ask.session_id)
+        after = place_of(ask.request, ask.session_id)
         if self._draining:
             text = "The sidecar is stopping."
             raise ProblemError(ProblemDetails(503, "unavailable", text, retry_after=1, actions=(_AGAIN,)))
@@ -277,54 +235,8 @@ class Channels:
         return f"{urlsplit(self._base()).path.rstrip('/')}{PREFIX}/{quote(_channel_of(capsule), safe='~')}/sessions"
 
 
-def channel_url(base: str, capsule: Capsule) -> str:
-    """Return the agent base URL of a capsule on a desk that clients reach at `base`."""
-    return f"{base}{PREFIX}/{quote(_channel_of(capsule), safe='~')}"
-
-
 def _channel_of(capsule: Capsule) -> str:
     return capsule.settings.channel_id or capsule.id
-
-
-def _template(parts: list[str]) -> str:
-    """Return a path with what varies in braces; `parts` are those behind the channel."""
-    shown = parts if len(parts) < 2 or parts[0] != "sessions" else [parts[0], "{id}", *parts[2:]]  # noqa: PLR2004 - sessions and an id
-    return "/".join((CHANNEL, *shown))
-
-
-def _place(request: web.BaseRequest, session_id: str) -> int | None:
-    """Return behind which event a stream begins, None: at what comes next. Raises UnreadableError.
-
-    What the client saw last counts more than where it began; a `Last-Event-ID` that is none of this session's is one
-    of a stream before, and counts as absent.
-    """
-    last = request.headers.get(hdrs.LAST_EVENT_ID)
-    seen = None if last is None else everruns.sequence_of(session_id, last.strip())
-    if seen is not None:
-        return seen
-    since = request.query.get("since_id")
-    if since:
-        seen = everruns.sequence_of(session_id, since)
-        if seen is None:
-            raise UnreadableError("since_id must be the id of an event of this session.")
-        return seen
-    return everruns.read_sequence(request.query.get("after_sequence"))
-
-
-@contextmanager
-def _told_as_problems(path: str) -> Iterator[None]:
-    """Tell what is refused in the one shape of this view, with the path that it is about."""
-    try:
-        yield
-    except ProblemError as error:
-        found = error.problem
-    except RefusedError as error:
-        found = problem.of_refusal(error.refusal)
-    except UnreadableError as error:
-        found = ProblemDetails(400, "bad_request", str(error))
-    else:
-        return
-    raise ProblemError(found.about(path)) from None
 
 
 def _told(document: object) -> Wire:

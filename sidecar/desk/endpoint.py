@@ -259,7 +259,8 @@ class Desk:
 
     async def _looked(self, request: web.BaseRequest) -> Answer | web.StreamResponse:
         template = template_of(_path(request))
-        return await self._looks.answer(request, template, self._row(parts_of(_path(request))[0]).id)
+        capsule_id = self._row(parts_of(_path(request))[0]).id
+        return await self._looks.answer(request, template, capsule_id, self._channels.views)
 
     async def _handled(self, request: web.BaseRequest) -> Answer:
         capsule_id, _, *handle_id = parts_of(_path(request))

@@ -74,13 +74,22 @@ class Looks:
         self._planes = planes
 
     async def answer(
-        self, request: web.BaseRequest, template: str, capsule_id: str
+        self,
+        request: web.BaseRequest,
+        template: str,
+        capsule_id: str,
+        on_desk: Callable[[Capsule], Sequence[View]],
     ) -> Answer | web.StreamResponse:
-        """Answer a request below a capsule that there is. Raises RefusedError."""
+        """Answer a request below a capsule that there is; `on_desk` returns its cards that the desk serves.
+
+        Raises RefusedError.
+        """
         seen = self._seen(capsule_id)
         if seen is None:
             raise RefusedError(_NOT_SERVED)
-        return _cards(request, seen) if template == CARDS else await self._files(request, seen)
+        if template == CARDS:
+            return _cards(request, (*seen.views(), *on_desk(seen.capsule)))
+        return await self._files(request, seen)
 
     async def _files(self, request: web.BaseRequest, seen: Seen) -> Answer | web.StreamResponse:
         path = request.raw_path.partition("?")[0]
@@ -100,7 +109,7 @@ class Looks:
         return Answer(answer.status, kept, answer.body)
 
 
-def _cards(request: web.BaseRequest, seen: Seen) -> Answer:
+def _cards(request: web.BaseRequest, views: Sequence[View]) -> Answer:
     listed = [
         {
             "view": view.name,
@@ -108,7 +117,7 @@ def _cards(request: web.BaseRequest, seen: Seen) -> Answer:
             "url": view.url,
             "card": orjson.Fragment(view.body),
         }
-        for view in seen.views()
+        for view in views
     ]
     etag, answer = api.tagged({"cards": listed})
     given = ", ".join(request.headers.getall(hdrs.IF_NONE_MATCH, ())) or None

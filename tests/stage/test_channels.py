@@ -8,7 +8,6 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-import pytest
 import pytest_asyncio
 
 from sidecar import store as store_module
@@ -21,6 +20,8 @@ from tests.support.waiting import until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
+
+    import pytest
 
     from tests.support.channels import Stage
     from tests.support.rawhttp import Answer
