@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,49 +12,12 @@ from structlog.testing import capture_logs
 from sidecar.state import process_start_time
 from sidecar.tasks.backends.live import Records
 from tests.support.forwarding import QUICK, forwarded, forwarding
+from tests.support.live import process, record
 from tests.support.scripted_door import scripted_door
 from tests.support.waiting import until, until_sync
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
-
-TOKEN = "door-secret-0123456789"
-
-
-@contextmanager
-def process() -> Iterator[subprocess.Popen[bytes]]:
-    """Run a process that does nothing."""
-    running = subprocess.Popen(["sleep", "3600"])
-    try:
-        yield running
-    finally:
-        running.kill()
-        running.wait()
-
-
-def record(
-    home: Path, directory: Path, session: str, pid: int, port: int, *, without: str = "", **members: Any
-) -> Path:
-    """Write a record as the runtime does."""
-    place = home / ".murmur" / "running"
-    place.mkdir(parents=True, exist_ok=True, mode=0o700)
-    document = {
-        "session_id": session,
-        "url": f"localhost:{port}",
-        "pid": pid,
-        "process_start": process_start_time(pid) or 0,
-        "capsule_name": "hello",
-        "capsule_version": "1.0",
-        "workdir": str(directory / "workdir" / session),
-        "outlives_launcher": False,
-        "started_at": "2026-01-31T09:30:00Z",
-        **members,
-    }
-    path = place / f"{session}.json"
-    path.write_text(json.dumps({key: value for key, value in document.items() if key != without}))
-    path.chmod(0o600)
-    return path
 
 
 def test_a_record_of_a_process_that_lives_is_found(tmp_path: Path) -> None:
@@ -198,37 +158,6 @@ async def test_a_live_capsule_does_the_tasks_of_its_manifest(tmp_path: Path) -> 
                 await until(lambda: here.backend.workers == 1)
 
 
-async def test_a_card_that_names_another_session_is_not_that_capsule(tmp_path: Path) -> None:
-    """Whoever took the port since is not spoken to."""
-    home = tmp_path / "home"
-    served = replace(forwarded(None), directory=str(tmp_path))
-    patience = replace(QUICK, away=0.3)
-    with process() as running:
-        async with scripted_door() as door:
-            record(home, tmp_path, "ses_another", running.pid, door.port)
-            async with forwarding(tmp_path, served, home=home, patience=patience) as here:
-                task = await here.over(await here.send())
-                assert task.status is not None
-                assert "another session than its record says" in task.status
-            assert {call.method for call in door.calls} == {"GET"}
-
-
-async def test_a_live_process_with_a_silent_port_is_unreachable(tmp_path: Path) -> None:
-    """The task fails after a while, and says why; the file stays."""
-    home = tmp_path / "home"
-    served = replace(forwarded(None), directory=str(tmp_path))
-    patience = replace(QUICK, away=0.3)
-    async with scripted_door() as door:
-        port = door.port
-    with process() as running:
-        path = record(home, tmp_path, "ses_a", running.pid, port)
-        async with forwarding(tmp_path, served, home=home, patience=patience) as here:
-            task = await here.over(await here.send())
-            assert task.status is not None
-            assert "cannot be reached: connection refused" in task.status
-        assert path.exists()
-
-
 async def test_without_a_live_capsule_the_task_fails_clearly(tmp_path: Path) -> None:
     """It is waited for, and then that there is none is said."""
     served = replace(forwarded(None), directory=str(tmp_path))
@@ -254,29 +183,3 @@ async def test_a_new_session_of_a_live_capsule_is_found(tmp_path: Path) -> None:
                 await door.start()
                 record(home, tmp_path, door.session, running.pid, door.port)
                 assert (await here.over(task_id)).output == "again"
-
-
-async def test_a_door_token_appears_nowhere(tmp_path: Path) -> None:
-    """It is a secret of the record: no answer, no log line, no database and no call has it."""
-    home = tmp_path / "home"
-    served = replace(forwarded(None), directory=str(tmp_path))
-    with process() as running, capture_logs() as logged:
-        async with scripted_door() as door:
-            record(home, tmp_path, door.session, running.pid, door.port, door_token=TOKEN)
-            (home / ".murmur" / "running" / f"{door.session}.control").write_text(TOKEN)
-            record(home, tmp_path, "ses_broken", running.pid, door.port, url=TOKEN, door_token=TOKEN)
-            async with forwarding(tmp_path, served, home=home) as here:
-                task = await here.over(await here.send())
-                assert task.output == "hello"
-                assert TOKEN not in repr(Records(home).alive())
-            assert all(TOKEN not in repr(call) for call in door.calls)
-    assert logged
-    assert TOKEN not in repr(logged)
-    assert not [name for name, data in databases(tmp_path) if TOKEN.encode() in data]
-
-
-def databases(directory: Path) -> list[tuple[str, bytes]]:
-    """Return every file of the database."""
-    found = [(path.name, path.read_bytes()) for path in directory.glob("sidecar.db*")]
-    assert found
-    return found
