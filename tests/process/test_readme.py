@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support import agents
+from tests.support.a2a_clients import beside_its_packages
 from tests.support.spawned import environment, running
 
 if TYPE_CHECKING:
@@ -22,10 +24,13 @@ if TYPE_CHECKING:
 PROJECT = Path(__file__).parents[2]
 PAGES = (PROJECT / "README.md", *sorted((PROJECT / "docs").glob("*.md")))
 BLOCK = re.compile(
-    r"(?P<mark><!-- not run: [^\n]+ -->\n)?```(?P<kind>console|sh|shell|bash)\n(?P<text>.*?)```", re.DOTALL
+    r"(?:<!-- (?P<mark>not run: [^\n]+|needs node) -->\n)?```(?P<kind>console|sh|shell|bash)\n(?P<text>.*?)```",
+    re.DOTALL,
 )
 PORTS = {"greeter": 24000, "hello": 24001, "observer": 24002, "planner": 24003, "reports": 24004}
 ANYTHING = "…"
+CLIENTS = {"1": "1.0", "03": "0.3"}
+"""The official clients of the page about A2A: by the name of their environment, the version that they speak."""
 
 
 @dataclass(slots=True)
@@ -36,11 +41,11 @@ class Step:
     output: list[str] = field(default_factory=list)
 
 
-def steps(page: Path) -> list[Step]:
-    """Return the commands of a page in their order, those of blocks that are marked as not run left out."""
+def steps(page: Path, mark: str | None = None) -> list[Step]:
+    """Return the commands of a page in their order, of the blocks with this mark alone."""
     found: list[Step] = []
     for block in BLOCK.finditer(page.read_text()):
-        if block["mark"]:
+        if block["mark"] != mark:
             continue
         for line in block["text"].splitlines():
             if line.startswith("$ "):
@@ -76,13 +81,38 @@ def test_the_commands_of_a_page_print_what_it_shows(
     page: Path, example: tuple[Spawned, dict[str, str]], tmp_path: Path
 ) -> None:
     """Each command runs in the project's directory beside the running example, and its output matches."""
-    sidecar, ports = example
-    env = environment(SIDECAR_STATE=str(sidecar.state), HOME=str(tmp_path))
-    env.pop("PYTHONWARNINGS")
-    for step in steps(page):
-        command = replaced(step.command, ports).replace(
-            ".venv/bin/sidecar", f"{shlex.quote(sys.executable)} -m sidecar"
+    text = page.read_text()
+    programs = {f"a2a-{name}/bin/python": version for name, version in CLIENTS.items()}
+    by = {name: str(agents.environment(version)) for name, version in programs.items() if name in text}
+    perform(steps(page), example, tmp_path, by)
+
+
+@pytest.mark.machine
+def test_the_commands_for_node_print_what_the_page_shows(
+    example: tuple[Spawned, dict[str, str]], tmp_path: Path
+) -> None:
+    """The same for what needs node."""
+    page = PROJECT / "docs" / "a2a.md"
+    scripts = {
+        f"js-{name}/a2a_{name}.mjs": str(
+            beside_its_packages(version, PROJECT / "examples" / "clients" / f"a2a_{name}.mjs")
         )
+        for name, version in CLIENTS.items()
+    }
+    perform(steps(page, "needs node"), example, tmp_path, scripts)
+
+
+def perform(
+    commands: list[Step], example: tuple[Spawned, dict[str, str]], home: Path, by: dict[str, str]
+) -> None:
+    """Run commands, with programs of the tests in the place of those that a page names, and compare what they print."""
+    sidecar, ports = example
+    assert commands
+    env = environment(SIDECAR_STATE=str(sidecar.state), HOME=str(home))
+    env.pop("PYTHONWARNINGS")
+    programs = {".venv/bin/sidecar": f"{shlex.quote(sys.executable)} -m sidecar", **by}
+    for step in commands:
+        command = replaced(replaced(step.command, ports), programs)
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=PROJECT,
@@ -94,9 +124,7 @@ def test_the_commands_of_a_page_print_what_it_shows(
         )
         printed = done.stdout.strip()
         pattern = as_pattern([replaced(line, ports) for line in step.output])
-        assert pattern.fullmatch(printed), (
-            f"{page.name}: $ {step.command}\nprinted {printed!r} {done.stderr!r}"
-        )
+        assert pattern.fullmatch(printed), f"$ {step.command}\nprinted {printed!r} {done.stderr!r}"
 
 
 def test_pages_link_to_what_exists() -> None:
