@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import shutil
 import signal
@@ -61,11 +63,34 @@ def test_a_deleted_and_recreated_manifest_leaves_no_gap(sidecar: Spawned, root: 
     """B03 thanos-io/thanos#8127: delete and recreate is served at once, and the port answers all the while."""
     port = sidecar.port("a")
     new = version_file(root, "2")
-    (root / "a" / "murmur.yaml").unlink()
-    shutil.copy(new, root / "a" / "murmur.yaml")
-    sidecar.until_version("a", "2")
+    seen, ended = [], threading.Event()
+
+    def ask() -> None:
+        while not ended.is_set():
+            seen.append(version_at(port))
+
+    asking = threading.Thread(target=ask, name="asks for the card")
+    asking.start()
+    try:
+        (root / "a" / "murmur.yaml").unlink()
+        shutil.copy(new, root / "a" / "murmur.yaml")
+        sidecar.until_version("a", "2")
+        until_sync(lambda: "2" in seen)
+    finally:
+        ended.set()
+        asking.join()
+    assert [version for version, _ in itertools.groupby(seen)] in (["1", "2"], ["2"])
     assert sidecar.port("a") == port
     assert not sidecar.events("capsule_removed")
+
+
+def version_at(port: int) -> str:
+    """Return the version that the card at a port shows, or why there is none."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/.well-known/agent-card.json", timeout=10) as answer:
+            return str(json.load(answer)["version"])
+    except OSError as error:
+        return repr(error)
 
 
 def test_a_deleted_and_recreated_directory_is_served(sidecar: Spawned, root: Path) -> None:

@@ -199,6 +199,34 @@ async def test_the_planes_are_those_of_the_capsule(tmp_path: Path) -> None:
         }
 
 
+async def test_b45_slow_readers_of_a_big_file_cost_nobody_else(tmp_path: Path) -> None:
+    """B45: cards, small reads, listings and calls are answered while many take nothing of what they asked for."""
+    out = tmp_path / "a" / "out"
+    out.mkdir(parents=True)
+    (out / "small").write_bytes(b"small")
+    with (out / "big").open("wb") as big:
+        big.truncate(40_000_000)
+    manifest = Manifest("a", "1", lifecycle=QUEUE, files=FilesExport("out/", max_bytes=1 << 30))
+    async with served(tmp_path, manifest, idle=60.0) as port:
+        await port.get("/resources/files/big", If_None_Match="*")  # its hash is known then
+        slow = []
+        try:
+            for _ in range(20):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port.number, limit=2**16)
+                slow.append(writer)
+                writer.write(request_bytes("GET", "/resources/files/big"))
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+            for _ in range(10):
+                async with asyncio.timeout(5):
+                    assert (await port.get(CARD)).status == 200
+                    assert (await port.get("/resources/files/small")).body == b"small"
+                    assert (await port.get("/resources/files")).status == 200
+                    assert (await port.call("tasks/get"))["error"]["code"] == -32001
+        finally:
+            for writer in slow:
+                writer.transport.abort()
+
+
 # --- the door
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,6 +46,18 @@ async def test_each_path_has_the_card_of_its_clients(tmp_path: Path) -> None:
             f"{base}/a2a/v0.3",
         ]
         assert "url" not in found[PURE_10]
+
+
+async def test_b38_every_url_of_a_card_answers_and_is_of_its_listener(tmp_path: Path) -> None:
+    """B38: none contradicts the address that it is served on, and at none of them is nothing."""
+    async with served(tmp_path) as port:
+        for path in PATHS:
+            written = json.dumps(await card(port, path))
+            assert set(re.findall(r"localhost:(\d+)", written)) == {str(port.number)}
+            urls = set(re.findall(r'"http://localhost:\d+(/[^"]*)"', written))
+            assert urls
+            for target in urls:
+                assert (await port.get(target)).status != 404, target
 
 
 @pytest.mark.parametrize("path", PATHS)
