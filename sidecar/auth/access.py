@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import hmac
-import re
 import time
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
-
-from aiohttp import hdrs
+from typing import TYPE_CHECKING
 
 from sidecar.auth import fixed, keys, runtime_token
+from sidecar.auth.caller import (
+    ADMIN,
+    ADMIN_KIND,
+    AGENT_KEY,
+    ANONYMOUS,
+    ANONYMOUS_KIND,
+    BAD_END_USER,
+    END_USER,
+    MOI_KEY,
+    NO_END_USERS,
+    NOT_OPERATOR,
+    RUNTIME_TOKEN,
+    UNAUTHORIZED,
+    Caller,
+    KeyGrip,
+    bearer_of,
+    is_end_user,
+    owner_of_end_user,
+    speaking_for,
+)
+from sidecar.auth.fixed import MoiKey, MoiKeys
 from sidecar.auth.holds import Holds
 from sidecar.auth.rate import Rates
 from sidecar.auth.runtime_token import RuntimeTokens, virtual_user
@@ -20,58 +38,13 @@ from sidecar.errors import RefusedError, refusal
 from sidecar.model import INTROSPECTED, OIDC, PERSONAL, AuthKind
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from multidict import CIMultiDictProxy
 
     from sidecar.auth.keys import KeyRing
     from sidecar.auth.providers import Providers
-    from sidecar.auth.vouching import Vouched
-    from sidecar.errors import Refusal
-    from sidecar.model import Capsule, PersonalToken, ProviderSettings
-
-END_USER: Final = "End-User"
-LONGEST_END_USER: Final = 256
-OPERATOR: Final = "operator"
-"""Whose the tasks of the operator are, and of all who come without credentials: an open capsule has one owner."""
-ANONYMOUS_KIND: Final = "anonymous"
-ADMIN_KIND: Final = "admin"
-AGENT_KEY: Final = "agent_key"
-RUNTIME_TOKEN: Final = "runtime_token"  # noqa: S105 - the name of a kind
-CHALLENGE: Final = 'Bearer realm="sidecar"'
-
-_BEARER: Final = re.compile(r"bearer +([A-Za-z0-9._~+/-]+=*)", re.ASCII | re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class KeyGrip:
-    """What an agent key's caller holds: the key, and the hash of the secret; None for a runtime token."""
-
-    key_id: str
-    sha256: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks. `owner` is whose tasks and sessions it sees; `kind` one of `AuthKind.type`, `anonymous` or `admin`.
-
-    `operator`: it may use the murmur door and the files plane where these are closed. `end_user` is whom a key speaks
-    for; `end_users` whether it may. `expires_at` (Unix seconds) is when the credential ends by itself. `grip` is
-    what the credential rests on, and `again` asks its provider once more, where only that one knows.
-    """
-
-    owner: str
-    kind: str
-    operator: bool = False
-    end_user: str | None = None
-    end_users: bool = False
-    expires_at: float | None = None
-    grip: KeyGrip | PersonalToken | ProviderSettings | None = None
-    again: Callable[[], Awaitable[Vouched | None]] | None = field(default=None, compare=False, repr=False)
-
-
-ANONYMOUS: Final = Caller(OPERATOR, ANONYMOUS_KIND, operator=True)
-ADMIN: Final = Caller(OPERATOR, ADMIN_KIND, operator=True)
+    from sidecar.model import Capsule
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +61,7 @@ class Access:
 
     `admin_token` opens the murmur door and the files plane. `clock` is in Unix seconds, `monotonic` in seconds that
     never go back. `streams` ends what is open with the credential that opened it; `on_change` is called with the
-    directory of a capsule whose kinds of credentials may be others now.
+    directory of a capsule whose kinds of credentials may be others now. `moi_keys` are the keys of the MOI view.
     """
 
     def __init__(
@@ -108,7 +81,13 @@ class Access:
         self._rates = Rates(monotonic)
         self.streams = Holds(self, clock=clock)
         self.on_change: Callable[[str], object] = lambda _: None
+        self.moi_keys = MoiKeys()
         ring.on_change = self._changed
+
+    def reconfigure(self, moi_keys: MoiKeys) -> None:
+        """Take over the keys of the MOI view, which belong to no capsule; streams that rest on others end."""
+        self.moi_keys = moi_keys
+        self.streams.recheck_all()
 
     async def aclose(self) -> None:
         """End every question that is under way."""
@@ -188,9 +167,14 @@ class Access:
             return caller
         if not caller.end_users:
             raise RefusedError(NO_END_USERS)
-        if len(end_users) != 1 or not _is_end_user(end_users[0]):
+        if len(end_users) != 1 or not is_end_user(end_users[0]):
             raise RefusedError(BAD_END_USER)
-        return _speaking_for(caller, end_users[0])
+        return speaking_for(caller, end_users[0])
+
+    def moi_caller(self, text: str) -> tuple[Caller, str] | None:
+        """Return whose key of the MOI view a text is, and the workspace of the key; None where it is none."""
+        key = self.moi_keys.find(text)
+        return None if key is None else (Caller(key.owner, MOI_KEY, grip=key), key.workspace)
 
     def admit(self, capsule: Capsule, caller: Caller, peer: str | None) -> None:
         """Count a request of a caller; raise RefusedError 429 where it is one too many.
@@ -243,6 +227,8 @@ class Access:
         now, grip, auth = self._clock(), caller.grip, capsule.settings.auth
         if caller.expires_at is not None and now >= caller.expires_at:
             return False
+        if isinstance(grip, MoiKey):
+            return grip in self.moi_keys
         if not isinstance(grip, KeyGrip):
             return grip in auth.personal_tokens or grip in auth.providers
         key = self._ring.get(grip.key_id)
@@ -298,7 +284,7 @@ class Access:
         if claims is None or key is None or not key.is_valid(now) or not _is_of(key, capsule):
             return None
         return Caller(
-            _owner(f"key:{key.id}", claims.end_user),
+            owner_of_end_user(f"key:{key.id}", claims.end_user),
             RUNTIME_TOKEN,
             end_user=claims.end_user,
             expires_at=claims.expires_at,
@@ -306,53 +292,5 @@ class Access:
         )
 
 
-def bearer_of(headers: CIMultiDictProxy[str]) -> str | None:
-    """Return the token of the one `Authorization: Bearer` header (RFC 6750 section 2.1); None for anything else."""
-    given = headers.getall(hdrs.AUTHORIZATION, ())
-    match = _BEARER.fullmatch(given[0].strip()) if len(given) == 1 else None
-    return None if match is None else match[1]
-
-
-def _owner(key_owner: str, end_user: str) -> str:
-    return f"{key_owner}:{end_user}"
-
-
-def _speaking_for(caller: Caller, end_user: str) -> Caller:
-    """Return a key's caller for one end user, who is nobody's operator."""
-    return Caller(
-        _owner(caller.owner, end_user),
-        caller.kind,
-        end_user=end_user,
-        end_users=True,
-        expires_at=caller.expires_at,
-        grip=caller.grip,
-    )
-
-
-def _is_end_user(text: str) -> bool:
-    return 1 <= len(text) <= LONGEST_END_USER and text == text.strip() and text.isprintable()
-
-
 def _is_of(key: keys.AgentKey, capsule: Capsule) -> bool:
     return (key.directory, key.name) == (capsule.directory, capsule.manifest.name)
-
-
-def _forbidden(text: str) -> Refusal:
-    challenge = f'{CHALLENGE}, error="insufficient_scope"'
-    return refusal("forbidden", text, ("www-authenticate", challenge))
-
-
-UNAUTHORIZED: Final = refusal(
-    "unauthorized",
-    "This needs a credential that is good for this capsule, in one header: Authorization: Bearer TOKEN.",
-    ("www-authenticate", CHALLENGE),
-)
-NOT_OPERATOR: Final = _forbidden(
-    "This is the operator's: use the admin token, or an agent key that was made with --operator."
-)
-NO_END_USERS: Final = _forbidden(
-    "This credential cannot speak for end users: leave End-User out, or use an agent key made with --end-users."
-)
-BAD_END_USER: Final = _forbidden(
-    f"Name one end user: End-User, once, with 1 to {LONGEST_END_USER} characters and no blank at its edges."
-)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sidecar.auth.access import Access, Caller
+    from sidecar.auth.access import Access
+    from sidecar.auth.caller import Caller
     from sidecar.model import Capsule
 
 ASK_AGAIN: Final = 60.0
@@ -87,6 +88,11 @@ class Holds:
         """Look again at the streams of a directory's capsule, since something about its credentials changed."""
         for hold in tuple(self._open.get(directory, ())):
             self._look(hold)
+
+    def recheck_all(self) -> None:
+        """Look again at every stream."""
+        for directory in tuple(self._open):
+            self.recheck(directory)
 
     def drop(self, hold: Hold) -> None:
         """Forget a stream."""

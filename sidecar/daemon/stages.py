@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sidecar.auth.access import Access
+from sidecar.auth.fixed import MoiKeys
 from sidecar.auth.keys import KeyRing
 from sidecar.auth.providers import Providers
 from sidecar.config.hosts import public_host, public_origin
@@ -79,6 +80,7 @@ class Stages:
         self._ring = KeyRing.load(store)
         self._providers = Providers()
         self.access = Access(self._ring, self._providers, admin_token=state.admin_token)
+        self.access.reconfigure(_moi_keys(config))
         self._fronts = Fronts(
             engines=self.engines,
             metrics=self.metrics,
@@ -152,6 +154,7 @@ class Stages:
         self.pool.policy.proxies = Proxies(config.listen.trusted_proxies)
         self.pool.ports = (config.listen.ports.first, config.listen.ports.last)
         self.pool.budget = config.limits.drain
+        self.access.reconfigure(_moi_keys(config))
         self._providers.keep([provider.settings for provider in config.auth.providers])
 
     def _served(self, capsule_id: str) -> Capsule | None:
@@ -163,6 +166,10 @@ class Stages:
             watching=self.source.watching,
             listener_retries=self.pool.retries,
         )
+
+
+def _moi_keys(config: Config) -> MoiKeys:
+    return MoiKeys((one.key, one.workspace) for one in config.auth.moi_keys if one.key is not None)
 
 
 def _files(config: Config) -> tuple[str, ...]:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from sidecar.auth.access import Access, Caller
+    from sidecar.auth.access import Access
+    from sidecar.auth.caller import Caller
     from sidecar.cards.served import Cards
     from sidecar.model import Answer, Capsule
     from sidecar.ops.metrics import Counters
@@ -211,7 +212,9 @@ class Endpoint:
         try:
             who = access.operator if door else access.caller
             caller = await who(served.capsule, request.headers)
-            access.admit(served.capsule, caller, self._policy.proxies.client(request.remote, request.headers))
+            if served.capsule.settings.auth.rate is not None:
+                peer = self._policy.proxies.client(request.remote, request.headers)
+                access.admit(served.capsule, caller, peer)
         except RefusedError as error:
             served.counters.request("other", error.refusal.code)
             raise

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from sidecar.auth.access import ANONYMOUS, Access, Caller
+from sidecar.auth.access import Access
+from sidecar.auth.caller import ANONYMOUS, Caller
+from sidecar.auth.fixed import MoiKeys
 from sidecar.auth.holds import Holds
 from sidecar.auth.keys import KeyRing
 from sidecar.auth.providers import Providers
 from sidecar.errors import RefusedError
-from sidecar.model import AuthKind, AuthSettings, Capsule, Manifest, PersonalToken, Rate, Settings
+from sidecar.model import AuthKind, AuthSettings, Capsule, Manifest, PersonalToken, Rate, Secret, Settings
 from sidecar.store import Store
 from tests.support.credentials import ADMIN
 from tests.support.issuer import ASK, issuer
@@ -390,8 +392,12 @@ async def test_a_stream_ends_when_its_provider_takes_its_word_back(tmp_path: Pat
         made.clock.now += 60
         await until(lambda: ended)
         asked = len(there.forms)
-        made.clock.now += 60
-        await until(lambda: len(there.forms) > asked)
+
+        def asked_again() -> bool:
+            made.clock.now += 60  # whatever was said until now is old
+            return len(there.forms) > asked + 1
+
+        await until(asked_again)
         assert ended == ["one"]
         assert streams.count == 1
         kept[1].release()
@@ -432,3 +438,26 @@ async def test_a_credential_that_ended_before_its_stream_began_ends_it_at_once(t
         hold = made.access.streams.hold(capsule, caller, partial(ended.append, "it"))
         assert ended == ["it"]
         hold.release()
+
+
+async def test_keys_of_the_moi_view_have_workspaces_and_owners_of_their_own(tmp_path: Path) -> None:
+    """They open no capsule by themselves; a stream ends with the configuration that named its key."""
+    async with gate(tmp_path) as made:
+        keys = MoiKeys([(Secret("one"), "team"), (Secret("two"), "team"), (Secret("three"), "other")])
+        made.access.reconfigure(keys)
+        found = [made.access.moi_caller(text) for text in ("one", "two", "three")]
+        assert [workspace for one in found if one is not None for workspace in one[1:]] == [
+            *("team", "team", "other")
+        ]
+        callers = [one[0] for one in found if one is not None]
+        assert len({caller.owner for caller in callers}) == 3
+        assert not any("one" in caller.owner or caller.operator for caller in callers)
+        for wrong in ("", "on", "one ", "ONE", "\udcff"):
+            assert made.access.moi_caller(wrong) is None
+        await made.key(capsule())
+        assert await made.status(capsule(), "one") == 401
+        ended: list[str] = []
+        for name, caller in zip(("one", "two", "three"), callers, strict=True):
+            made.access.streams.hold(capsule, caller, partial(ended.append, name))
+        made.access.reconfigure(MoiKeys([(Secret("one"), "team"), (Secret("three"), "elsewhere")]))
+        assert sorted(ended) == ["three", "two"]
