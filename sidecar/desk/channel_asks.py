@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
 from aiohttp import hdrs
@@ -14,11 +13,9 @@ from sidecar.errors import RefusedError
 from sidecar.web.body import read_json_body
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from aiohttp import web
 
-    from sidecar.auth.access import Caller
+    from sidecar.auth.caller import Caller
     from sidecar.doors.everruns import EverrunsDoor
     from sidecar.model import Capsule
     from sidecar.web.connection import Connection
@@ -102,17 +99,10 @@ def place_of(request: web.BaseRequest, session_id: str) -> int | None:
     return everruns.read_sequence(request.query.get("after_sequence"))
 
 
-@contextmanager
-def told_as_problems(path: str) -> Iterator[None]:
-    """Tell what is refused in the one shape of this view, with the path that it is about."""
-    try:
-        yield
-    except ProblemError as error:
-        found = error.problem
-    except RefusedError as error:
-        found = problem.of_refusal(error.refusal)
-    except UnreadableError as error:
-        found = ProblemDetails(400, "bad_request", str(error))
-    else:
-        return
-    raise ProblemError(found.about(path)) from None
+def problem_of(error: ProblemError | RefusedError | UnreadableError) -> ProblemDetails:
+    """Return what is told of a request that is refused, in the one shape of this view."""
+    if isinstance(error, ProblemError):
+        return error.problem
+    if isinstance(error, RefusedError):
+        return problem.of_refusal(error.refusal)
+    return ProblemDetails(400, "bad_request", str(error))

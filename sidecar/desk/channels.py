@@ -14,12 +14,13 @@ from aiohttp import hdrs
 
 from sidecar.cards.everruns import card_document
 from sidecar.cards.views import View
-from sidecar.desk.channel_asks import CHANNEL, Ask, place_of, template_of, told_as_problems
+from sidecar.desk.channel_asks import CHANNEL, Ask, place_of, problem_of, template_of
 from sidecar.dialects import everruns
+from sidecar.dialects.everruns import UnreadableError
 from sidecar.dialects.problem import Action, ProblemDetails, ProblemError
 from sidecar.doors.everruns import session_document
 from sidecar.doors.everruns_stream import CREDENTIAL_ENDED
-from sidecar.errors import StoreError
+from sidecar.errors import RefusedError, StoreError
 from sidecar.model import Answer
 from sidecar.web.answers import Wire, json_answer, wire
 from sidecar.web.stream import EventStream
@@ -29,7 +30,8 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from sidecar.auth.access import Access, Caller
+    from sidecar.auth.access import Access
+    from sidecar.auth.caller import Caller
     from sidecar.cards.document import CardDocument
     from sidecar.desk.channel_asks import Served
     from sidecar.doors.everruns import Made
@@ -96,14 +98,15 @@ class Channels:
 
     async def answer(self, request: web.BaseRequest, path: str) -> tuple[str, str, Handled]:
         """Answer a request below `PREFIX`, with the template of its path and the outcome, for whoever counts."""
-        channel_id, *parts = [unquote(part) for part in path[len(PREFIX) + 1 :].split("/")]
-        template = template_of(parts)
+        channel_id, slash, rest = path[len(PREFIX) + 1 :].partition("/")
+        parts = [unquote(part) for part in rest.split("/")] if slash else []
+        template = template_of(parts) if parts else CHANNEL
         try:
-            with told_as_problems(path):
-                ask = Ask(request, *await self._admitted(request, channel_id), parts)
-                answer = await self._handled(ask, template)
-        except ProblemError as error:
-            return template, error.problem.code, wire(error.problem.answer())
+            served, caller = await self._admitted(request, unquote(channel_id))
+            answer = await self._handled(Ask(request, served, caller, parts), template)
+        except (ProblemError, RefusedError, UnreadableError) as error:
+            problem = problem_of(error).about(path)
+            return template, problem.code, wire(problem.answer())
         if isinstance(answer, Wire):
             return template, _OUTCOMES.get(answer.status, "other"), answer
         return template, "stream", answer
@@ -132,8 +135,9 @@ class Channels:
             raise ProblemError(_NOT_AVAILABLE if known else _UNKNOWN_CHANNEL)
         capsule = served.capsule
         caller = await self._access.caller(capsule, request.headers)
-        proxies = cast("Connection", request.protocol).server.policy.proxies
-        self._access.admit(capsule, caller, proxies.client(request.remote, request.headers))
+        if capsule.settings.auth.rate is not None:
+            proxies = cast("Connection", request.protocol).server.policy.proxies
+            self._access.admit(capsule, caller, proxies.client(request.remote, request.headers))
         return served, caller
 
     async def _handled(self, ask: Ask, template: str) -> Handled:
