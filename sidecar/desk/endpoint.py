@@ -128,7 +128,10 @@ class Desk:
         }
 
     def reconfigure(self, *, access: Access, worker_access: Access, open_metrics: bool) -> None:
-        """Take over what a reload changed, for the requests to come."""
+        """Take over what a reload changed, for the requests to come; who came in without a token is shown out."""
+        if self._access.open and not access.open:
+            self._changes.end()
+            self._tasks.end_streams()
         self._access = access
         self._worker_access = worker_access
         self._open_metrics = open_metrics

@@ -54,6 +54,25 @@ capsules:
   endless: {{backend: command, command: {{argv: [./agent.sh]}}}}
   loud: {{backend: command, command: {{argv: [python3, agent.py], output: 256MiB}}}}
 """
+KEPT = """(async () => {
+  const { Transcript } = await import('./page/transcript.js');
+  const { shown, shownLines } = await import('./page/dom.js');
+  const many = new Transcript();
+  for (let i = 0; i < 10_000; i++) many.note('x'.repeat(64));
+  const long = new Transcript();
+  for (let i = 0; i < 100; i++) long.add('text', { id: 't', text: 'y'.repeat(60_000), final: false }, 0, '');
+  long.add('text', { id: 't', text: 'end', final: true }, 0, '');
+  const all = new Transcript();
+  for (let i = 0; i < 100; i++) all.add('artifact', { id: 't', artifact: { tool_name: 'n', content: 'z'.repeat(40_000) } }, 0, '');
+  const sum = (one) => one.entries.reduce((total, { text }) => total + text.length, 0);
+  return {
+    many: { entries: many.entries.length, dropped: many.dropped, text: sum(many) },
+    long: { entries: long.entries.length, size: sum(long), left: long.entries[0].left, end: long.entries[0].text.slice(-3) },
+    all: { under: sum(all) <= 512 * 1024, sizes: sum(all) === all.size, newest: all.entries.at(-1).text[0] },
+    shown: shown('a\\u202eb\\x1b\\u{e0041}\\nc\\u200dd'),
+    lines: shownLines('a\\r\\n\\tb\\x00'),
+  };
+})()"""
 FILES = "exports:\n  files:\n    root: out/\n    mode: read-only\n"
 
 
@@ -212,6 +231,7 @@ async def test_nothing_that_a_manifest_says_is_anything_but_text(root: Path, tmp
     (root / "hostile" / "out" / f"{MARKUP.replace('/', '_')}\u202e.txt").write_text(HOSTILE * 10_000)
     async with opened(root, tmp_path) as (sidecar, tab):
         row = await until(lambda: _named(sidecar, HOSTILE), what="the hostile capsule", within=30)
+        assert row is not None
         await tab.sees("<img src=x onerror=")
         await tab.open(sidecar.desk + f"/#/capsules/{row['id']}")
         await tab.sees("<script>document.title=")
@@ -297,6 +317,9 @@ async def test_everyone_can_use_it(root: Path, tmp_path: Path) -> None:
         await tab.sees("sidecar link")
         await look("signing in")
         assert found == []
+        await tab.run("document.querySelector('main').append(document.createElement('button'))")
+        await look("a button without a name")
+        assert {one.split(": ")[1] for one in found} == {"button-name"}
 
 
 async def test_it_can_be_used_without_a_mouse(root: Path, tmp_path: Path) -> None:
@@ -350,6 +373,31 @@ async def test_files_are_looked_at_as_text_and_snippets_are_copied(root: Path, t
         await tab.click("Copy the snippet “Fetch the card”")
         copied = await tab.wait("navigator.clipboard.readText()")
         assert copied == f"curl -s http://localhost:{sidecar.port('plain')}/.well-known/agent-card.json"
+
+
+async def test_what_a_stream_says_is_kept_within_bounds(root: Path, tmp_path: Path) -> None:
+    """However many frames, and however long each is: the newest of it, and how much is left out."""
+    async with opened(root, tmp_path) as (_, tab):
+        told = await tab.run(KEPT)
+        assert told == {
+            "many": {"entries": 400, "dropped": 9600, "text": 400 * 64},
+            "long": {"entries": 1, "size": 65536, "left": 100 * 60_000 + 3 - 65536, "end": "end"},
+            "all": {"under": True, "sizes": True, "newest": "z"},
+            "shown": "a\\u202eb\\x1b\\u{e0041}\\x0ac\u200dd",
+            "lines": "a\n\tb\\x00",
+        }
+
+
+async def test_an_open_desk_opens_without_a_link(root: Path, tmp_path: Path) -> None:
+    """`desk.auth: none`: there is nothing to sign out of."""
+    with running(
+        ["--root", str(root)], state=tmp_path / "state", env={"SIDECAR_DESK__AUTH": "none"}
+    ) as sidecar:
+        async with browser() as tab:
+            await tab.open(link(sidecar))
+            await tab.wait("document.querySelectorAll('#table .name').length === 4")
+            assert await tab.run("document.getElementById('sign-out').checkVisibility()") is False
+            assert tab.problems == []
 
 
 async def test_the_page_outlives_the_sidecar_and_asks_for_a_new_link(root: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar.desk import changes as changing
+from sidecar.desk.access import Access
 from sidecar.desk.changes import BATCH, Changes, RowStream
 from sidecar.model import CapsuleState, CapsuleStatus, LastError, RootStatus
 from tests.support.desk import TOKEN, refusal_of, running_desk
@@ -221,6 +222,19 @@ async def test_the_desk_sends_the_stream_and_ends_it_with_a_closing_frame() -> N
             running.desk.end_streams()
             await reader_.readuntil(b"event: closed\n")
             writer.close()
+
+
+async def test_a_desk_that_is_closed_shows_those_out_who_came_in_before() -> None:
+    """A reload from `auth: none` to `token` ends the streams that were opened without one."""
+    async with running_desk(token=None) as running, asyncio.timeout(10):
+        reader_, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.write(request_bytes("GET", "/api/events"))
+        await reader_.readuntil(b'"more":false')
+        closed = Access("s3cret")
+        running.desk.reconfigure(access=closed, worker_access=closed, open_metrics=True)
+        await reader_.readuntil(b"event: closed\n")
+        assert refusal_of(await running.get("/api/events")) == (401, "unauthorized")
+        writer.close()
 
 
 async def test_more_pages_than_there_is_room_for_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:

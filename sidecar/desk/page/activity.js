@@ -31,7 +31,7 @@ export class Activity {
     this.ends = new AbortController();
     this.build(body);
     if (row.state === "serving") this.refresh();
-    else this.say_away();
+    else this.tellAway();
   }
 
   close() {
@@ -75,7 +75,7 @@ export class Activity {
     );
   }
 
-  say_away() {
+  tellAway() {
     this.form.hidden = true;
     this.heading.textContent = "Not served";
     this.log.replaceChildren(el("p", { class: "empty", textContent: "The capsule is not served now, so there is nothing to watch and nobody to send to." }));

@@ -137,7 +137,7 @@ export class CapsuleView {
     const about = [row.version === null ? null : foreign(`version ${row.version}`, 80), row.name === null || row.name === row.id ? null : el("code", {}, foreign(row.id, 140))];
     this.about.replaceChildren(...about.filter(Boolean).flatMap((part, i) => (i ? [" · ", part] : [part])));
     this.tell(row);
-    this.state_facts(row);
+    this.know(row);
     for (const tab of this.tabs.values()) tab.disabled = false;
     if (this.session !== row.session_id || this.url !== row.url) this.begin(row);
     else this.panel?.update?.(row);
@@ -179,12 +179,12 @@ export class CapsuleView {
     this.notices.replaceChildren(...told);
   }
 
-  state_facts(row) {
+  know(row) {
     const facts = [
       ["Address", row.url && [el("code", {}, foreign(row.url, 120)), copyButton(() => row.url, "address")]],
       ["Session", row.session_id && [el("code", {}, row.session_id), copyButton(() => row.session_id, "session")]],
       ["Directory", [el("code", {}, foreign(row.path, 400))]],
-      ["Worked on by", row.backend && [`${shown(row.backend, 20)}${row.workers || row.backend === "inbox" ? `, ${plural(row.workers, "worker")}` : ""}`]],
+      ["Worked on by", row.backend && [shown(row.backend, 20) + (row.workers ? `, ${plural(row.workers, "worker")}` : row.backend === "inbox" ? ", no worker" : "")]],
       ["Tools", row.tool_count > 0 && [tags(row.tools, row.tool_count)]],
       ["Planes", row.planes.length > 0 && [tags(row.planes, row.planes.length)]],
     ];
