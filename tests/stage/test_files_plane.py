@@ -62,6 +62,7 @@ def out(tmp_path: Path) -> Path:
     root.mkdir(parents=True)
     write(tmp_path / "workspace/secret.txt", SECRET)
     write(tmp_path / "workspace-secret/s", SECRET)
+    write(tmp_path / "workspace/out-secret/s", SECRET)
     return root
 
 
@@ -165,14 +166,16 @@ async def test_names_are_percent_decoded_once(planes: Planes, out: Path, contain
 async def test_a_link_out_of_the_root_is_refused_and_never_listed(
     planes: Planes, out: Path, containment: Containment
 ) -> None:
-    """Neither the file it names nor its hash comes through a link, relative, absolute or of a directory (B39)."""
+    """Neither the file it names nor its hash comes through a link, relative, absolute or of a directory, nor to a sibling whose name begins like the root (B39, B40)."""
     (out / "relative").symlink_to("../secret.txt")
+    (out / "sibling").symlink_to("../out-secret/s")
+    (out / "dir").symlink_to("../out-secret")
     (out / "absolute").symlink_to(out.parent / "secret.txt")
     (out / "up").symlink_to("..")
     (out / "passwd").symlink_to("/etc/passwd")
     served = capsule(out.parent, containment=containment)
     expected = "symlink_refused" if containment is Containment.SCOPED else "outside_root"
-    for rest in ("relative", "absolute", "up", "up/secret.txt", "passwd"):
+    for rest in ("relative", "sibling", "dir/s", "absolute", "up", "up/secret.txt", "passwd"):
         assert told(await ask(planes, served, f"{FILES}/{rest}")) == (403, expected)
     listing = await ask(planes, served, FILES)
     assert paths_listed(listing) == []
