@@ -21,6 +21,11 @@ def run(arguments: argparse.Namespace) -> int:
     # As PID 1 a process has no default action for signals: until the loop has its own handlers, this one ends it.
     signal.signal(signal.SIGTERM, _end)
 
+    import gc
+
+    # Modules and capsules come to stay: until the daemon is ready there is next to no garbage to look for.
+    gc.disable()
+
     import asyncio
     from functools import partial
     from importlib.metadata import version
@@ -42,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = read()
     log.configure(level=config.log.level, form=config.log.format, environ=environ)
     say_warnings(config)
+    gc.freeze()  # what was imported is looked at no more; capsules may go again, and what they leave is collected
     directory = state.default_state_dir(environ, arguments.state, config.state)
     with state.State.open(directory) as opened:
         store = _open_store(opened.database, new=arguments.new_state)

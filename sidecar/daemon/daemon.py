@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from contextlib import AsyncExitStack
@@ -211,6 +212,7 @@ class Daemon:
             self._notifier.status(self._status())
             return
         self._ready = True
+        gc.enable()  # the start did without
         self._write_run()
         log.info(
             "ready",

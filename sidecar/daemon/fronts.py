@@ -40,7 +40,12 @@ class Front:
     capsule: Capsule
     engine: Engine
     door: MurmurDoor
-    sessions: EverrunsDoor
+    log: EverrunsLog
+
+    @property
+    def sessions(self) -> EverrunsDoor:
+        """The Everruns door, made for one request: most capsules never need it."""
+        return EverrunsDoor(self.log, self.engine, self.capsule)
 
     @property
     def accepts(self) -> bool:
@@ -99,8 +104,7 @@ class Fronts:
             streams=settings.streams,
             count=counters.request,
         )
-        sessions = EverrunsDoor(self._everruns, engine, capsule)
-        front = Front(capsule, engine, door, sessions)
+        front = Front(capsule, engine, door, self._everruns)
         self._open[capsule.session_id] = self._by_capsule[capsule.id] = front
         a2a = partial(A2aDoor, engine, capsule, counters.request)
         return Served(

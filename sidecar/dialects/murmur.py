@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -163,6 +164,7 @@ def rejected_frame(task: Task) -> bytes:
     return sse.frame("status", orjson.dumps(_status(task.id, task.context_id, task.state, task.status)))
 
 
+@cache
 def ack_frame(conversation: Conversation) -> bytes:
     """Return what an observer's stream begins with."""
     return sse.frame("connection-ack", orjson.dumps({"role": "observer", "conversation_mode": conversation}))

@@ -152,6 +152,8 @@ class MurmurDoor:
     `unavailable` or the code of the error.
     """
 
+    __slots__ = ("_ack", "_count", "_engine", "_handlers", "_heartbeat", "_session_id", "_streams")
+
     def __init__(
         self, engine: Engine, capsule: Capsule, *, heartbeat: float, streams: int, count: Count | None = None
     ) -> None:

@@ -53,7 +53,7 @@ class Engine(WorkSide):
         return task, follower
 
     def _new(self, context_id: str | None, owner: str) -> Task:
-        new = self._ids()
+        new = self._log.ids()
         return Task(
             id=f"tsk_{new}",
             context_id=f"ctx_{new}" if context_id is None else context_id,

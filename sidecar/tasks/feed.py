@@ -7,7 +7,7 @@ joins the live ones. So it misses nothing in between, sees nothing twice, and ho
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict, deque
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -39,12 +39,14 @@ class Frame:
 class Feed:
     """The streams of one session. `head` is the number of the last frame that is committed and published."""
 
+    __slots__ = ("_live", "_streams", "ended", "head", "read_page")
+
     def __init__(self, read_page: ReadPage) -> None:
         self.head = 0
         self.ended = False
         self.read_page = read_page
-        self._streams: set[Subscription] = set()
-        self._live: defaultdict[Encode, set[Subscription]] = defaultdict(set)
+        self._streams: dict[Subscription, None] = {}
+        self._live: dict[Encode, set[Subscription]] = {}
 
     def __len__(self) -> int:
         """Streams that are open, caught up or not."""
@@ -53,7 +55,7 @@ class Feed:
     def subscribe(self, encode: Encode, after: int | None = None) -> Subscription:
         """Open a stream behind frame `after`, or behind the newest one. Close it in the end."""
         stream = Subscription(self, encode, self.head if after is None else after)
-        self._streams.add(stream)
+        self._streams[stream] = None
         return stream
 
     def publish(self, events: Iterable[Event]) -> None:
@@ -75,15 +77,15 @@ class Feed:
 
     def join(self, stream: Subscription) -> None:
         """Count a stream among the live ones: it has everything up to `head`."""
-        self._live[stream.encode].add(stream)
+        self._live.setdefault(stream.encode, set()).add(stream)
 
     def leave(self, stream: Subscription) -> None:
         """Forget a stream."""
-        self._streams.discard(stream)
-        live = self._live[stream.encode]
+        self._streams.pop(stream, None)
+        live = self._live.get(stream.encode, set())
         live.discard(stream)
         if not live:
-            del self._live[stream.encode]
+            self._live.pop(stream.encode, None)
 
 
 class Subscription:

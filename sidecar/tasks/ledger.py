@@ -12,10 +12,10 @@ from sidecar.tasks.feed import Feed
 from sidecar.tasks.model import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from sidecar.events import Task
-    from sidecar.tasks.log import Log
+    from sidecar.tasks.log import Log, Page
     from sidecar.tasks.model import Change
     from sidecar.tasks.telling import Telling
 
@@ -49,7 +49,7 @@ class Ledger:
         self, session_id: str, log: Log, state: State | None, landed: Callable[[Change], None]
     ) -> None:
         """Begin; `state` None means that it is in the log and is read at first use."""
-        self.feed = Feed(partial(log.page, session_id))
+        self.feed = Feed(self._page)
         self.state = State() if state is None else state
         self.stale = state is None
         self.closed = False
@@ -58,7 +58,7 @@ class Ledger:
         self._session_id = session_id
         self._log = log
         self._landed = landed
-        self._loading = asyncio.Lock()
+        self._loading: asyncio.Lock | None = None
         self._under_way: dict[int, Waiters] = {}
         self._uncommitted: dict[str, tuple[Task, Waiters]] = {}
 
@@ -67,6 +67,8 @@ class Ledger:
         if self.closed:
             raise StoreError("this capsule is being closed")
         while self.stale:
+            if self._loading is None:
+                self._loading = asyncio.Lock()
             async with self._loading:
                 if self.stale:
                     await self.settled()
@@ -131,6 +133,9 @@ class Ledger:
                 waiter.set_result(None)
             else:
                 waiter.set_exception(error)
+
+    def _page(self, after: int, upto: int) -> Awaitable[Page]:
+        return self._log.page(self._session_id, after, upto)
 
     async def _show_up_to(self, frame: int) -> None:
         """Publish what is in the log though its commit seemed to fail; a new ledger has nobody to show it to."""

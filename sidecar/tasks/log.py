@@ -13,12 +13,13 @@ import structlog
 
 from sidecar.errors import StoreError
 from sidecar.events import Event, EventKind, Task, TaskState
+from sidecar.ops.uuid7 import Uuid7
 from sidecar.store import Chain
 from sidecar.tasks.model import Input, State
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from sidecar.store import Store
     from sidecar.tasks.model import Change
@@ -33,7 +34,7 @@ PAGE: Final = 128
 _TASK: Final = "id, context_id, owner, state, created_at, status, {}, ended_at, waiting_since, turn, attempt, began, note, status_at"
 TASK: Final = _TASK.format("output")
 """The columns of a task, as `task_of` wants them."""
-EVENT: Final = "seq, frame, task_id, context_id, kind, data, at"
+EVENT: Final = "seq, frame, task_id, context_id, kind, data, at, number"
 """The columns of an event, as `event_of` wants them."""
 _OF_TASKS: Final = "FROM tasks WHERE"
 _READ_TASKS: Final = f"SELECT {TASK} {_OF_TASKS} session_id = ?"
@@ -45,17 +46,23 @@ _KEEP_SESSION: Final = (
     "INSERT INTO sessions (id, generation) VALUES (?, ?)"
     " ON CONFLICT (id) DO UPDATE SET generation = excluded.generation"
 )
-_KEEP_TASK: Final = "INSERT INTO tasks (id, session_id, context_id, owner, state, request, created_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_KEEP_TASK: Final = (
+    "INSERT INTO tasks (id, session_id, context_id, owner, state, request, created_at, behind)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+)
+MOST_STATES: Final = 64 * 1024
+"""Bytes of a task's states after which no more of them are kept."""
 _CHANGE_TASK: Final = (
     "UPDATE tasks SET state = :state, status = :status, output = :output, ended_at = :ended_at,"
     " waiting_since = :waiting_since, turn = :turn, attempt = :attempt, began = :began, note = :note,"
-    " status_at = :status_at,"
+    " status_at = :status_at, shown = coalesce(:shown, shown),"
+    f" states = states || iif(length(states) < {MOST_STATES}, :states, ''),"
     " spoken = CASE WHEN began = :began AND :ended_at IS NULL THEN spoken END WHERE id = :id"
 )
 _KEEP_INPUT: Final = "INSERT INTO inputs (task_id, seq, message, prompt) VALUES (?, ?, ?, ?)"
 _KEEP_EVENT: Final = (
-    "INSERT INTO events (session_id, seq, frame, task_id, context_id, kind, data, at)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO events (session_id, seq, frame, task_id, context_id, kind, data, at, number)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 _log = structlog.get_logger()
@@ -74,10 +81,12 @@ class Log:
 
     Changes of one turn of the loop go to the writer as one, so its statements serve many. They are chained: when one
     fails, so does everything behind it, and every engine concerned starts again from what is committed.
+    `ids` makes the ids of new tasks, each greater than the one before.
     """
 
     def __init__(self, store: Store, showings: Sequence[Showing] = ()) -> None:
         self.store = store
+        self.ids = Uuid7()
         self._showings = showings
         self._chain = Chain()
         self._failing = False
@@ -165,13 +174,24 @@ def _write(batch: Sequence[Entry], showings: Sequence[Showing], connection: sqli
                     task.state,
                     new.given.json,
                     task.created_at,
+                    new.behind,
                 )
             )
-        changed += [_changed(task) for task in change.updates]
+        changed += _changed(change)
         if (delivery := change.delivery) is not None:
             inputs.append((delivery.task_id, delivery.seq, delivery.given.json, delivery.prompt))
         events += [
-            (session_id, e.seq, e.frame, e.task_id, e.context_id, e.kind, orjson.dumps(e.data).decode(), e.at)
+            (
+                session_id,
+                e.seq,
+                e.frame,
+                e.task_id,
+                e.context_id,
+                e.kind,
+                orjson.dumps(e.data).decode(),
+                e.at,
+                e.number,
+            )
             for e in change.events
         ]
     for statement, rows in (
@@ -188,7 +208,19 @@ def _write(batch: Sequence[Entry], showings: Sequence[Showing], connection: sqli
             showing.write(connection, session_id, change)
 
 
-def _changed(task: Task) -> dict[str, Any]:
+def _changed(change: Change) -> Iterable[dict[str, Any]]:
+    if not change.updates:
+        return
+    shown = {event.task_id: event.number for event in change.events if event.number is not None}
+    states: dict[str, list[str]] = {}
+    for move in change.moves:
+        states.setdefault(move.task_id, []).append(f"{move.seq} {move.state} ")
+    for task in change.updates:
+        lines = [f"{line}{task.status_at!r}\n" for line in states.get(task.id, ())]
+        yield _row(task) | {"shown": shown.get(task.id), "states": "".join(lines)}
+
+
+def _row(task: Task) -> dict[str, Any]:
     return {
         "id": task.id,
         "state": task.state,
@@ -233,11 +265,13 @@ def _load(session_id: str, connection: sqlite3.Connection) -> State:
 def _load_turns(session_id: str, state: State, connection: sqlite3.Connection) -> None:
     """Find what was said in the turns of the tasks that had started."""
     spoken = connection.execute(
-        "SELECT id, spoken FROM tasks WHERE session_id = ? AND ended_at IS NULL AND spoken IS NOT NULL",
+        "SELECT id, spoken, shown FROM tasks WHERE session_id = ? AND ended_at IS NULL AND turn > 0",
         (session_id,),
     )
-    for task_id, text in spoken:
-        state.turns[task_id].add(text)
+    for task_id, text, shown in spoken:
+        state.turns[task_id].shown = shown
+        if text is not None:
+            state.turns[task_id].add(text)
     made = connection.execute(
         "SELECT task_id, events.seq, data FROM tasks JOIN events ON task_id = id AND kind IN ('artifact', 'reply')"
         " WHERE tasks.session_id = :id AND ended_at IS NULL UNION ALL"
@@ -250,14 +284,15 @@ def _load_turns(session_id: str, state: State, connection: sqlite3.Connection) -
         if said.get("artifact_id"):
             state.turns[task_id].make(said["artifact_id"], said["name"])
     said = connection.execute(
-        "SELECT task_id, seq, kind, CASE kind WHEN 'text' THEN data END FROM events"
+        "SELECT task_id, seq, kind, CASE kind WHEN 'text' THEN data END, number FROM events"
         " WHERE session_id = ? AND seq > ? AND kind <> 'input' ORDER BY seq",
         (session_id, min(turn.began for turn in state.turns.values())),
     )
-    for task_id, seq, kind, data in said:
+    for task_id, seq, kind, data, number in said:
         turn = state.turns.get(task_id)
         if turn is not None and seq > turn.began:
             turn.hear(EventKind(kind), orjson.loads(data or "{}"))
+            turn.shown = max(turn.shown, number or 0)
 
 
 def _find(session_id: str, task_id: str, connection: sqlite3.Connection) -> Task | None:
@@ -308,8 +343,8 @@ def task_of(row: Sequence[Any]) -> Task:
 
 def event_of(row: Sequence[Any]) -> Event:
     """Return an event of a row with the columns of `EVENT`."""
-    seq, frame, task_id, context_id, kind, text, at = row
+    seq, frame, task_id, context_id, kind, text, at, number = row
     data = orjson.loads(text)
     if "state" in data:
         data["state"] = TaskState(data["state"])
-    return Event(seq, frame, task_id, context_id, EventKind(kind), data, at)
+    return Event(seq, frame, task_id, context_id, EventKind(kind), data, at, number)

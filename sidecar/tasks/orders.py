@@ -26,7 +26,7 @@ class Bell:
     __slots__ = ("_waiters",)
 
     def __init__(self) -> None:
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiters: tuple[asyncio.Future[None], ...] = ()
 
     def ring(self) -> None:
         """Wake them."""
@@ -37,14 +37,14 @@ class Bell:
     async def wait(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - how long is the caller's to say
         """Wait for the next ring, but no longer than so many seconds."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
+        self._waiters = (*self._waiters, waiter)
         try:
             if timeout is None:
                 await waiter
             else:
                 await asyncio.wait((waiter,), timeout=timeout)
         finally:
-            self._waiters.remove(waiter)
+            self._waiters = tuple(one for one in self._waiters if one is not waiter)
 
 
 class Orders:

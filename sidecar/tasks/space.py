@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from sidecar.errors import StoreError
 from sidecar.events import TaskState
-from sidecar.ops.uuid7 import Uuid7
 from sidecar.tasks.ledger import Ledger
 from sidecar.tasks.orders import Hands
 from sidecar.tasks.telling import Telling
@@ -33,7 +31,6 @@ class TaskSpace:
     __slots__ = (
         "_ended",
         "_hands",
-        "_ids",
         "_ledger",
         "_log",
         "_on_end",
@@ -60,8 +57,7 @@ class TaskSpace:
         self._on_end = on_end
         self._ledger = Ledger(session_id, log, state, self._landed)
         self._hands = Hands()
-        self._ended: OrderedDict[str, Task] = OrderedDict()
-        self._ids = Uuid7()
+        self._ended: dict[str, Task] = {}
         self._timeouts = Timeouts(self._ledger, rules.input_timeout)
 
     @property
@@ -158,4 +154,4 @@ class TaskSpace:
         if len(task.output or "") <= REMEMBERED_OUTPUT:
             self._ended[task.id] = task
         while len(self._ended) > REMEMBERED:
-            self._ended.popitem(last=False)
+            del self._ended[next(iter(self._ended))]

@@ -35,6 +35,11 @@ class WorkSide(TaskSpace):
             await self._hands.bell.wait(RETRY)
         return False
 
+    @property
+    def may_hold_interrupted(self) -> bool:
+        """Whether there may be something `interrupted` after `ready`: not where the log says that none has started."""
+        return self._ledger.stale or bool(self._state.turns)
+
     def interrupted(self) -> tuple[Task, ...]:
         """Return the tasks that started, live, and are in nobody's hands: after `ready`, those of before a restart.
 

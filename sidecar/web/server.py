@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from functools import partial
+from sys import intern
 from typing import TYPE_CHECKING, Final, cast
 
 import structlog
@@ -102,7 +103,7 @@ class HttpServer(Server):
         super().__init__(self._answer, request_factory=self._request, handler_cancellation=True)
         self.name = name
         self.policy = policy
-        self.turned_away: set[TurnedAway] = set()
+        self.turned_away: dict[TurnedAway, None] = {}
         self._handle = handle
         self._listening: tuple[asyncio.Server, ...] = ()
         self._gone: asyncio.Event | None = None
@@ -111,7 +112,7 @@ class HttpServer(Server):
         """Accept connections on bound sockets, which are the server's from here on."""
         loop = asyncio.get_running_loop()
         for sock in sockets:
-            accept = partial(self._accept, sock.getsockname()[0])
+            accept = partial(self._accept, intern(sock.getsockname()[0]))
             self._listening += (await loop.create_server(accept, sock=sock, backlog=BACKLOG),)
 
     @property

@@ -33,7 +33,7 @@ class TurnedAway(asyncio.Protocol):
         """Answer and close for writing; the client has a second to see it."""
         policy = self._server.policy
         policy.turned_away += 1
-        self._server.turned_away.add(self)
+        self._server.turned_away[self] = None
         self.wire = ours = cast("asyncio.Transport", transport)
         if policy.turned_away > MOST_TURNED_AWAY:
             ours.abort()
@@ -48,7 +48,7 @@ class TurnedAway(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._server.policy.turned_away -= 1
-        self._server.turned_away.discard(self)
+        self._server.turned_away.pop(self, None)
         self._server.left()
 
     def cut(self) -> None:

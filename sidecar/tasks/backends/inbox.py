@@ -43,17 +43,34 @@ class Inbox:
     (409) for a lease that is another's or over, `unavailable` (503) while the sidecar stops.
     """
 
-    name = "inbox"
-    trouble: LastError | None = None
+    __slots__ = (
+        "_beginning",
+        "_capsule",
+        "_closing",
+        "_done",
+        "_earlier",
+        "_engine",
+        "_leases",
+        "_looks_at",
+        "_polls",
+        "_reports",
+        "_scopes",
+        "_seen",
+        "_watch",
+        "name",
+        "trouble",
+    )
 
     def __init__(self) -> None:
+        self.name = "inbox"
+        self.trouble: LastError | None = None
         self._engine: Engine
         self._capsule: Capsule
         self._leases: dict[str, Lease] = {}
         self._polls: list[str] = []
         self._seen: dict[str, float] = {}
-        self._scopes: set[asyncio.Timeout] = set()
-        self._reports: set[asyncio.Task[News]] = set()
+        self._scopes: dict[asyncio.Timeout, None] = {}
+        self._reports: dict[asyncio.Task[News], None] = {}
         self._done = Bell()
         self._earlier = Bell()
         self._looks_at = 0.0
@@ -79,7 +96,8 @@ class Inbox:
     def start(self, engine: Engine, capsule: Capsule) -> None:
         """Begin: tasks that were worked on when the sidecar ended wait again."""
         self._engine, self._capsule = engine, capsule
-        self._beginning = asyncio.create_task(self._begin(), name=f"inbox of {capsule.id}")
+        if engine.may_hold_interrupted:
+            self._beginning = asyncio.create_task(self._begin(), name=f"inbox of {capsule.id}")
 
     def reconfigure(self, capsule: Capsule) -> None:
         """Take other settings; leases that are held get the new length with the next sign of life."""
@@ -137,7 +155,7 @@ class Inbox:
         lease = self._lease(task_id, token)
         self._renew(lease)
         report = asyncio.create_task(self._report(lease, lines, heard), name=f"report of {task_id}")
-        self._reports.add(report)
+        self._reports[report] = None
         report.add_done_callback(self._reported)
         return await asyncio.shield(report)
 
@@ -188,7 +206,7 @@ class Inbox:
         return self._news(lease, heard)
 
     def _reported(self, report: asyncio.Task[News]) -> None:
-        self._reports.discard(report)
+        self._reports.pop(report, None)
         self._done.ring()
         if not report.cancelled():
             report.exception()  # its caller may have left
@@ -281,12 +299,12 @@ class Inbox:
         scope = asyncio.timeout_at(deadline)
         try:
             async with scope:
-                self._scopes.add(scope)
+                self._scopes[scope] = None
                 return await ready()
         except TimeoutError:
             return False
         finally:
-            self._scopes.discard(scope)
+            self._scopes.pop(scope, None)
 
     @contextmanager
     def _attached(self, worker: str | None) -> Iterator[str]:
