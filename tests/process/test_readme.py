@@ -84,6 +84,8 @@ def test_the_commands_of_a_page_print_what_it_shows(
     text = page.read_text()
     programs = {f"a2a-{name}/bin/python": version for name, version in CLIENTS.items()}
     by = {name: str(agents.environment(version)) for name, version in programs.items() if name in text}
+    if (client := "everruns/bin/python") in text:
+        by[client] = str(agents.environment_with("everruns", agents.EVERRUNS))
     perform(steps(page), example, tmp_path, by)
 
 

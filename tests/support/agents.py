@@ -19,6 +19,8 @@ PACKAGES = {
     "0.3": ("a2a-sdk[http-server]==0.3.26", "uvicorn"),
     "1.0": ("a2a-sdk[http-server]==1.3.0", "uvicorn"),
 }
+EVERRUNS = ("everruns-sdk==0.3.1",)
+"""The published client of Everruns."""
 SCRIPTS = {
     version: PROJECT / "tests" / "clients" / "agents" / f"agent_{version.replace('.', '')}.py"
     for version in PACKAGES
