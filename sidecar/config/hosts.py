@@ -66,6 +66,8 @@ def is_public(address: str) -> bool:
             return is_public(str(found.ipv4_mapped))
         if nat64 is not None:
             return is_public(str(nat64))
+        if found.is_site_local:
+            return False
         inner = (found.sixtofour, *(found.teredo or ()))
     return (
         found.is_global

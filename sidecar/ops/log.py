@@ -35,7 +35,7 @@ WHOLE: Final = 2**53 - 1
 """Larger integers are written as text: readers of JSON would round them."""
 HIDDEN: Final = "[hidden]"
 SECRET_KEYS: Final = frozenset({"authorization", "cookie", "password", "secret", "token", "admin_token"})
-SECRETS: Final = re.compile(r"(?i)(\bmh1\.|\bbearer\s+)[\w.~+/=-]+")
+SECRETS: Final = re.compile(r"(?i)(\bmh1\.|\bsc_(?:ak|pat|rt)_|\bbearer\s+)[\w.~+/=-]+")
 COLOURS: Final = {"debug": "\x1b[2m", "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
 BOLD, FAINT, PLAIN = "\x1b[1m", "\x1b[36m", "\x1b[0m"
 

@@ -104,7 +104,10 @@ def capsule_of(candidate: Candidate, before: Capsule | None, at: float) -> Capsu
 
 def _shown(capsule: Capsule) -> tuple[object, ...]:
     settings = capsule.settings
-    return capsule.session_id, capsule.manifest, settings.advertise, settings.card, settings.input_modes
+    return (
+        *(capsule.session_id, capsule.manifest, settings.advertise, settings.public_url, settings.a2a_port),
+        *(settings.card, settings.input_modes, settings.auth.kinds, settings.auth.door),
+    )
 
 
 def propose(

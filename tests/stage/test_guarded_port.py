@@ -21,7 +21,7 @@ from sidecar.model import (
 )
 from tests.support.credentials import ADMIN
 from tests.support.rawhttp import Answer, exchange, get, request_bytes
-from tests.support.serving import Bench, bench
+from tests.support.serving import PORTS, Bench, bench
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -482,3 +482,17 @@ async def test_a_stream_and_a_waiting_call_of_a2a_end_with_their_key(tmp_path: P
         for writer in writers:
             writer.close()
         await until(lambda: served.bench.access.streams.count == 0)
+
+
+async def test_the_second_port_wants_the_same_of_callers_of_a2a(tmp_path: Path) -> None:
+    """Its root is A2A's: any good key opens it, whereas the first port's root is the operator's."""
+    async with bench(tmp_path, ports=(PORTS[0], PORTS[0] + 99)) as made:
+        second = PORTS[0] + 100
+        await made.serve(made.want("a", a2a_port=second))
+        issued = await made.ring.create(str(tmp_path / "a"), "a")
+        for target, status in (("/", 401), ("/nothing", 401), (CARD, 200)):
+            assert (await get(second, target)).status == status
+        fields = {"Content-Type": "application/json", "Authorization": f"Bearer {issued.secret}"}
+        request = request_bytes("POST", "/", headers=fields, body=call("tasks/get"))
+        assert (await exchange(second, request)).status == 200
+        assert (await exchange(made.port("a"), request)).status == 403

@@ -133,9 +133,14 @@ async def test_a_change_that_no_card_shows_keeps_its_date(house: House) -> None:
     await house.look()
     assert house.capsule("a").settings.concurrency == 3
     assert house.capsule("a").changed_at == before.changed_at
-    house.registry.reconfigure(house.config(listen=Listen(advertise="example.org")))
-    await house.look()
-    assert house.capsule("a").changed_at == house.wall
+    for shown in (
+        {"listen": Listen(advertise="example.org")},
+        {"capsules": {"hello": CapsuleConfig(door="authenticated")}},
+    ):
+        house.wall += 60
+        house.registry.reconfigure(house.config(**shown))
+        await house.look()
+        assert house.capsule("a").changed_at == house.wall
 
 
 # Bad manifests

@@ -126,7 +126,7 @@ def test_long_values_are_cut() -> None:
 
 
 def test_secrets_are_hidden_wherever_they_stand() -> None:
-    """A value under a secret's name, a bearer credential and a peer handle in a text are not written."""
+    """A value under a secret's name, a bearer credential, a key, a token and a peer handle in a text are not written."""
     out = io.BytesIO()
     log.configure(level="info", form="json", stream=out)
     structlog.get_logger().info(
@@ -134,6 +134,7 @@ def test_secrets_are_hidden_wherever_they_stand() -> None:
         token="s3cret",
         headers={"Authorization": "Bearer s3cret"},
         message="GET /resources/peer/mh1.s3cret.s3cret with Authorization: Bearer s3cret",
+        sent=["sc_ak_s3cret", "?key=sc_pat_s3cret&x", "sc_rt_s3cret.s3cret"],
     )
     assert b"s3cret" not in out.getvalue()
     assert "/resources/peer/mh1.[hidden] with" in lines(out)[0]["message"]
