@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 END_USER: Final = "End-User"
 LONGEST_END_USER: Final = 256
 OPERATOR: Final = "operator"
-"""Whose the tasks of the operator are, and of all who come without credentials: an open capsule has one owner."""
+"""Whose the tasks of the murmur door are, which shows a session whole, and of all who come without credentials."""
 MOI_KEY: Final = "moi_key"
 ANONYMOUS_KIND: Final = "anonymous"
 ADMIN_KIND: Final = "admin"

@@ -66,6 +66,8 @@ class Oidc:
         header, claims = _json(match[1]), _json(match[2])
         if header is None or claims is None or claims.get("iss") != self._settings.url:
             return None
+        if "crit" in header or "b64" in header:
+            raise TokenRefusedError("it asks for what is not known here")
         algorithm, kid = header.get("alg"), header.get("kid")
         if algorithm not in ALGORITHMS:
             raise TokenRefusedError("it is signed with an algorithm that is not taken")

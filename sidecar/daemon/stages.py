@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from sidecar.auth.access import Access
+from sidecar.auth.caller import OPERATOR
 from sidecar.auth.fixed import MoiKeys
 from sidecar.auth.keys import KeyRing
 from sidecar.auth.providers import Providers
@@ -21,7 +22,6 @@ from sidecar.desk.looks import Looks
 from sidecar.desk.tasks import Tasks
 from sidecar.desk.workers import Workers
 from sidecar.doors.everruns_log import EverrunsLog
-from sidecar.doors.murmur import OPERATOR
 from sidecar.listeners.pool import Pool
 from sidecar.manifest.load import load as load_manifest
 from sidecar.ops.metrics import Gauges, Metrics

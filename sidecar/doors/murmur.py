@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from sidecar.auth.caller import OPERATOR
 from sidecar.dialects import jsonrpc, murmur, sse
 from sidecar.dialects.jsonrpc import RpcError
 from sidecar.errors import RefusedError, StoreError, refusal
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 
     Handler = Callable[["MurmurDoor", Request, int | None], Awaitable["bytes | FrameStream"]]
     Count = Callable[[str, str], None]
-
-OPERATOR: Final = "operator"
-"""Whose the tasks of this door are: it shows a session whole, so its callers are one."""
-
 
 UNKNOWN: Final = "other"
 """What a request without a method is counted as."""

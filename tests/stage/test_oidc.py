@@ -162,6 +162,8 @@ async def test_forged_tokens_are_refused() -> None:
             f"{head}.{b64(b'{}')}.{mac}",
             f"{head}.{payload}.{mac[:-4]}",
             f"{head}.{payload}.{mac}AAAA",
+            made.unsigned({"alg": "ES256", "kid": "k1", "b64": False}, mac),
+            made.unsigned({"alg": "ES256", "kid": "k1", "b64": False, "crit": ["b64"]}, mac),
             made.unsigned({"alg": "RS256", "kid": "k1"}, mac),
             made.unsigned({"alg": 7, "kid": "k1"}, mac),
             made.unsigned({"alg": ["ES256"], "kid": "k1"}, mac),
