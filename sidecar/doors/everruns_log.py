@@ -109,6 +109,8 @@ class EverrunsLog:
 
     def landed(self, change: Change) -> None:
         """Wake the streams of the sessions that a change is about (`Showing.landed`)."""
+        if not self._listening:
+            return
         contexts = {task.context_id for task in change.tasks} | {event.context_id for event in change.events}
         for context_id in contexts & self._listening.keys():
             for wake in tuple(self._listening[context_id]):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -104,13 +105,13 @@ class Stage:
 
 
 @asynccontextmanager
-async def channels(place: Path, **options: Any) -> AsyncIterator[Stage]:
-    """Run a stage below a directory; `options` are the bench's."""
+async def channels(place: Path, *, real: bool = False, **options: Any) -> AsyncIterator[Stage]:
+    """Run a stage below a directory, with `real` on the clock of this machine; `options` are the bench's."""
     async with bench(place, **options) as below:
         stage: Stage | None = None
 
         def clock() -> float:
-            return START if stage is None else stage.now
+            return time.time() if real else START if stage is None else stage.now
 
         ring = KeyRing.load(below.store, clock)
         access = Access(ring, Providers(), admin_token=ADMIN, clock=clock, monotonic=clock)
