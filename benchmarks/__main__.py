@@ -6,13 +6,16 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import planes, requests, scale, tasks
+from benchmarks import a2a_calls, planes, requests, scale, tasks
 from benchmarks.table import Row, as_lines
 
 MEASURES = {
     "card": requests.card,
     "get": requests.tasks_get,
     "send": requests.message_send,
+    "a2a_get": a2a_calls.get_task,
+    "a2a_send": a2a_calls.send_message,
+    "a2a_wait": a2a_calls.waiting_send,
     "fanout": tasks.fan_out,
     "whole": tasks.whole_tasks,
     "file": requests.file,

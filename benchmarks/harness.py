@@ -22,6 +22,8 @@ ROUND_SECONDS = 1.0
 CONNECTIONS = 64
 PEER_ENVIRONMENT = Path(".venv-bench")
 PEER_PACKAGES = ("a2a-sdk[http-server]==1.3.0", "uvicorn")
+OLDER_ENVIRONMENT = Path(".venv-bench-0.3")
+OLDER_PACKAGES = ("a2a-sdk[http-server]==0.3.26", "uvicorn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +141,27 @@ def baseline(name: str, kind: str, argument: str) -> contextlib.AbstractContextM
     return process(name, [sys.executable, "-m", "benchmarks.baselines", kind, argument])
 
 
+def a2a_peer() -> contextlib.AbstractContextManager[Server]:
+    """Run the official SDK's server."""
+    return _peer("a2a-sdk 1.3", PEER_ENVIRONMENT, PEER_PACKAGES, "benchmarks/a2a_peer.py")
+
+
+def a2a_peer_03() -> contextlib.AbstractContextManager[Server]:
+    """Run the official SDK's server for A2A 0.3."""
+    return _peer("a2a-sdk 0.3", OLDER_ENVIRONMENT, OLDER_PACKAGES, "benchmarks/a2a_peer_03.py")
+
+
 @contextlib.contextmanager
-def a2a_peer() -> Iterator[Server]:
-    """Run the official SDK's server, in an environment of its own that is made at first need."""
-    python = PEER_ENVIRONMENT / "bin" / "python"
-    made = PEER_ENVIRONMENT / ".installed"
+def _peer(name: str, environment: Path, packages: Sequence[str], script: str) -> Iterator[Server]:
+    """Run a server in an environment of its own that is made at first need."""
+    python = environment / "bin" / "python"
+    made = environment / ".installed"
     if not made.exists():
-        print(f"making {PEER_ENVIRONMENT} with {', '.join(PEER_PACKAGES)} …", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", str(PEER_ENVIRONMENT)], check=True)
-        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *PEER_PACKAGES], check=True)
+        print(f"making {environment} with {', '.join(packages)} …", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", *packages], check=True)
         made.touch()
-    with process("a2a-sdk 1.3", [str(python), "benchmarks/a2a_peer.py"]) as server:
+    with process(name, [str(python), script]) as server:
         yield server
 
 

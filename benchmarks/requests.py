@@ -41,10 +41,10 @@ def fetched(port: int, path: str) -> tuple[dict[str, str], bytes]:
         return {k.lower(): v for k, v in answer.headers.items()}, answer.read()
 
 
-def call(port: int, document: dict[str, Any], **headers: str) -> dict[str, Any]:
+def call(port: int, document: dict[str, Any], *, path: str = "/", **headers: str) -> dict[str, Any]:
     """Call a method once."""
     fields = {"Content-Type": "application/json", **headers}
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/", json.dumps(document).encode(), fields)
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", json.dumps(document).encode(), fields)
     with urllib.request.urlopen(request) as answer:
         result: dict[str, Any] = json.load(answer)
         return result

@@ -47,13 +47,13 @@ REFERENCE_FRAME = 22.0
 
 
 @contextlib.contextmanager
-def capsule(*arguments: str, concurrency: int) -> Iterator[tuple[Spawned, Server]]:
-    """Run a sidecar with one capsule that takes every task."""
+def capsule(*arguments: str, concurrency: int, **more: str) -> Iterator[tuple[Spawned, Server]]:
+    """Run a sidecar with one capsule that takes every task; `more` is for its environment."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = write_capsule(Path(scratch, "capsules", CAPSULE))
         manifest = directory / "murmur.yaml"
         manifest.write_text(manifest.read_text().replace("queue_depth: 20", "queue_depth: 1000000"))
-        env = {"SIDECAR_LIMITS__TASKS": "10000000", "SIDECAR_TASKS__CONCURRENCY": str(concurrency)}
+        env = {"SIDECAR_LIMITS__TASKS": "10000000", "SIDECAR_TASKS__CONCURRENCY": str(concurrency), **more}
         started = ["--root", str(directory.parent), *arguments]
         with running(started, state=Path(scratch, "state"), env=env) as spawned:
             yield spawned, Server("sidecar", spawned.process.pid, spawned.port(CAPSULE))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from sidecar.dialects import a2a_reading as reading
@@ -38,13 +37,13 @@ class _A2A03(Dialect):
     }
 
     def read_send(self, params: Mapping[str, Any]) -> Sending:
-        sending = reading.read_send(params, _ROLES)
+        # who does not say waits: the official servers of this version have it so
+        waits = reading.flag(reading.configuration(params), "blocking", "configuration.")
+        sending = reading.read_send(params, _ROLES, blocking=waits is not False)
         kind = params["message"].get("kind")
         if kind not in (None, "message"):
             raise reading.invalid("message.kind must be message")
-        # who does not say waits: the official servers of this version have it so
-        waits = reading.flag(reading.configuration(params), "blocking", "configuration.")
-        return replace(sending, blocking=waits is not False)
+        return sending
 
     def task(self, record: Record, history_length: int | None = None, *, artifacts: bool = True) -> Object:
         return {"kind": "task"} | self._task(record, history_length, artifacts=artifacts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import orjson
@@ -52,9 +51,8 @@ class _A2A10(Dialect):
 
     def read_send(self, params: Mapping[str, Any]) -> Sending:
         params = reading.json_names(params)
-        sending = reading.read_send(params, _SENDERS)
         at_once = reading.flag(reading.configuration(params), "returnImmediately", "configuration.")
-        return replace(sending, blocking=not at_once)
+        return reading.read_send(params, _SENDERS, blocking=not at_once)
 
     def read_get(self, params: Mapping[str, Any]) -> Query:
         return super().read_get(reading.json_names(params))
@@ -116,6 +114,8 @@ class _A2A10(Dialect):
         return _STATES[state]
 
     def _part(self, part: Part) -> Object:
+        if len(part) == 1 and "text" in part:
+            return dict(part)
         made = {key: part[key] for key in _PART if part.get(key) is not None}
         if "data" in part and not made.keys() & {"text", "raw", "url"}:
             made["data"] = part["data"]

@@ -33,7 +33,7 @@ _RFC3339: Final = re.compile(
 )
 
 
-def read_send(params: Params, roles: Collection[str]) -> Sending:
+def read_send(params: Params, roles: Collection[str], *, blocking: bool) -> Sending:
     """Read what a send asks for; `roles` are the names that a sender may have.
 
     Whether it blocks is read by `configuration`, since the versions differ there. Raises RpcError, -32003 where the
@@ -59,14 +59,12 @@ def read_send(params: Params, roles: Collection[str]) -> Sending:
     task_id = _text(message, "taskId", "message.")
     context_id = _text(message, "contextId", "message.")
     metadata = _object(message, "metadata", "message.") or {}
-    kept = {
-        "contextId": context_id,
-        "taskId": task_id,
-        "metadata": metadata,
-        "extensions": _texts(message, "extensions", "message."),
-        "referenceTaskIds": _texts(message, "referenceTaskIds", "message."),
-    }
-    made = {"messageId": message_id, "role": "user", "parts": parts}
+    made: dict[str, Any] = {"messageId": message_id, "role": "user", "parts": parts}
+    more = (("contextId", context_id), ("taskId", task_id), ("metadata", metadata))
+    made |= {key: value for key, value in more if value}
+    for key in ("extensions", "referenceTaskIds"):
+        if message.get(key) is not None and (texts := _texts(message, key, "message.")):
+            made[key] = texts
     return Sending(
         message_id=message_id,
         task_id=task_id or None,
@@ -74,8 +72,8 @@ def read_send(params: Params, roles: Collection[str]) -> Sending:
         text=texts_of(parts),
         parts=parts,
         metadata=metadata,
-        json=_written(made | {key: value for key, value in kept.items() if value}),
-        blocking=True,
+        json=_written(made),
+        blocking=blocking,
         history_length=_history_length(settings, "configuration."),
     )
 
@@ -88,11 +86,15 @@ def json_names(params: Params) -> Params:
     """
     made = _renamed(params)
     for key in _NESTED:
-        if type(made.get(key)) is dict:
-            made[key] = _renamed(made[key])
+        value = made.get(key)
+        if type(value) is dict and (renamed := _renamed(value)) is not value:
+            made = {**made, key: renamed}
     message = made.get("message")
     if type(message) is dict and type(message.get("parts")) is list:
-        message["parts"] = [_renamed(part) if type(part) is dict else part for part in message["parts"]]
+        parts = message["parts"]
+        renamed_parts = [_renamed(part) if type(part) is dict else part for part in parts]
+        if any(new is not old for new, old in zip(renamed_parts, parts, strict=True)):
+            made = {**made, "message": {**message, "parts": renamed_parts}}
     return made
 
 
@@ -147,7 +149,10 @@ def invalid(what: str) -> RpcError:
     return RpcError(INVALID_PARAMS, f"Invalid params: {what}")
 
 
-def _renamed(holder: Params) -> dict[str, Any]:
+def _renamed(holder: Params) -> Params:
+    """Return a copy with other names; where all names are right, which is as good as always, the very same."""
+    if "_" not in "".join(holder):
+        return holder
     made = dict(holder)
     for key in holder:
         if "_" in key:
@@ -159,22 +164,24 @@ def _parts(message: Params) -> tuple[Part, ...]:
     value = message.get("parts")
     if type(value) is not list or not value:
         raise invalid("message.parts must be a list of at least one part")
-    for index, part in enumerate(value):
-        _check_part(part, f"message.parts[{index}]")
-    return plain_parts(value)
+    return tuple(_part(part, f"message.parts[{index}]") for index, part in enumerate(value))
 
 
-def _check_part(part: object, name: str) -> None:
-    if type(part) is not dict or not (found := plain_parts([part])):
+def _part(part: object, name: str) -> Part:
+    if type(part) is dict and len(part) == 1 and type(part.get("text")) is str:
+        return part  # as almost all are
+    if type(part) is not dict or not (plain := plain_parts([part])):
         raise invalid(f"{name} is no part: it must hold text, a file or data")
+    (found,) = plain
     kind = part.get("kind")
-    if kind is not None and kind != _kind_of(found[0]):
+    if kind is not None and kind != _kind_of(found):
         raise invalid(f"{name}.kind does not name what it holds")
-    if "raw" in found[0]:
+    if "raw" in found:
         try:
-            b64decode(found[0]["raw"], validate=True)
+            b64decode(found["raw"], validate=True)
         except (binascii.Error, ValueError):
             raise invalid(f"{name} must hold base64") from None
+    return found
 
 
 def _kind_of(part: Part) -> str:
@@ -184,8 +191,7 @@ def _kind_of(part: Part) -> str:
 def _written(message: dict[str, Any]) -> str:
     try:
         # as deep as anything puts it that shows it again: a page of tasks, and 0.3 with data that is no object
-        orjson.dumps([[[[[[message]]]]]])
-        return orjson.dumps(message).decode()
+        return orjson.dumps([[[[[[message]]]]]])[6:-6].decode()
     except orjson.JSONEncodeError:
         raise invalid("the message is nested too deeply") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sidecar.dialects import a2a_reading as reading
@@ -186,7 +187,12 @@ class Dialect(ABC):
 def timestamp(at: float) -> str:
     """Return Unix seconds as both versions write a time: UTC, in milliseconds (A2A 1.0 section 5.6.1)."""
     second, fraction = divmod(int(at * 1000), 1000)
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{fraction:03d}Z"
+    return f"{_second(second)}.{fraction:03d}Z"
+
+
+@lru_cache(maxsize=64)
+def _second(at: int) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def interrupted(state: TaskState) -> bool:

@@ -18,11 +18,10 @@ from sidecar.dialects.agent import NOT_CANCELABLE, NOT_FOUND
 from sidecar.dialects.jsonrpc import RpcError
 from sidecar.doors.a2a_streams import OneFrame, TaskStream, WaitingSend
 from sidecar.errors import RefusedError, StoreError, refusal
-from sidecar.events import TaskState
+from sidecar.events import Message, TaskState
 from sidecar.model import TaskAcceptance
 from sidecar.tasks.model import Input
-from sidecar.tasks.records import NO_END, Wanted
-from sidecar.tasks.telling import new_record
+from sidecar.tasks.records import NO_END, Wanted, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -48,6 +47,9 @@ REMEMBERED: Final = 8
 
 _V03: Final = re.compile(r"0\.3(\.\d+)?", re.ASCII)
 _V10: Final = re.compile(r"1\.0(\.\d+)?", re.ASCII)
+_SPOKEN: Final[Mapping[str | None, Dialect]] = {None: A2A_03, "0.3": A2A_03, "1.0": A2A_10}
+"""What clients send, and what it means; what else it may be is looked at more closely."""
+_METHODS: Final = {name: (each, call) for each in DIALECTS for name, call in each.methods.items()}
 _KINDS: Final = {"text": "text/plain", "data": "application/json"}
 
 
@@ -66,6 +68,9 @@ class Asked:
     @property
     def speaks(self) -> Dialect | None:
         """The version that the request is in by its own account; None for one that is not known."""
+        known = _SPOKEN.get(self.version)
+        if known is not None:
+            return known
         version = (self.version or "").strip()
         if not version or _V03.fullmatch(version):
             return A2A_03
@@ -91,16 +96,19 @@ class _Request:
     @property
     def label(self) -> str:
         """What it is counted as."""
-        return label(self.dialect, self.call)
+        return LABELS[self.dialect.version, self.call]
 
     def result(self, result: object) -> bytes:
         """Return the answer."""
         return jsonrpc.result(self.id, result)
 
 
-def label(dialect: Dialect, call: Call) -> str:
-    """Return what a call is counted as."""
-    return f"a2a-{dialect.version}/{call.replace(' ', '-')}"
+LABELS: Final = {
+    (each.version, call): f"a2a-{each.version}/{call.replace(' ', '-')}"
+    for each in DIALECTS
+    for call in each.methods.values()
+}
+"""What a call of a version is counted as."""
 
 
 class A2aDoor:
@@ -127,10 +135,9 @@ class A2aDoor:
             envelope = jsonrpc.parse(body, nameless=True)
         except jsonrpc.RequestError as error:
             return self.error(asked, error.code, error.message, error.id)
-        dialect = next((each for each in DIALECTS if envelope.method in each.methods), None)
-        if dialect is None:
+        if envelope.method not in _METHODS:
             return self.error(asked, jsonrpc.METHOD_NOT_FOUND, "Method not found", envelope.id)
-        call = dialect.methods[envelope.method]
+        dialect, call = _METHODS[envelope.method]
         try:
             _check_version(dialect, envelope.method, asked)
             request = _Request(dialect, envelope.id, call, jsonrpc.params_of(envelope), asked.owner)
@@ -140,9 +147,9 @@ class A2aDoor:
         except StoreError as error:
             code, message = jsonrpc.INTERNAL_ERROR, f"Internal error: {error}"
         except RefusedError:
-            self._count(label(dialect, call), "unavailable")
+            self._count(LABELS[dialect.version, call], "unavailable")
             raise
-        self._count(label(dialect, call), str(code))
+        self._count(LABELS[dialect.version, call], str(code))
         answer = dialect.error(envelope.id, code, message)
         # clients of 0.3 that are set on a stream cannot tell the code of an error that comes as anything else
         framed = asked.streams and dialect is A2A_03 and call in (Call.STREAM, Call.SUBSCRIBE)
@@ -162,15 +169,15 @@ class A2aDoor:
         given = Input(sending.text, sending.json)
         if not sending.blocking:
             task = await self._engine.send(given, context_id=sending.context_id, owner=request.owner)
-            return self._sent(request, sending, new_record(task, given))
+            return self._sent(request, sending, _new_record(task, sending))
         task, follower = await self._engine.send_and_follow(
             given, context_id=sending.context_id, owner=request.owner
         )
         if follower is None:
-            return self._sent(request, sending, new_record(task, given))
+            return self._sent(request, sending, _new_record(task, sending))
 
         async def answer() -> bytes:
-            return await self._answer_waiting(request, sending, new_record(task, given))
+            return await self._answer_waiting(request, sending, _new_record(task, sending))
 
         return self._waiting(follower, answer)
 
@@ -187,7 +194,7 @@ class A2aDoor:
             raise
 
         async def answer() -> bytes:
-            return await self._answer_waiting(request, sending, new_record(task, given))
+            return await self._answer_waiting(request, sending, _new_record(task, sending))
 
         return await answer() if follower is None else self._waiting(follower, answer)
 
@@ -225,7 +232,7 @@ class A2aDoor:
             given, context_id=sending.context_id, owner=request.owner, streaming=True
         )
         self._count(request.label, "rejected" if follower is None else "stream")
-        return self._opened(request, new_record(task, given), follower, sending.history_length, held=True)
+        return self._opened(request, _new_record(task, sending), follower, sending.history_length, held=True)
 
     async def _subscribe(self, request: _Request) -> Said:
         task_id = request.dialect.read_task_id(request.params)
@@ -401,6 +408,8 @@ def _takes(modes: Sequence[str], part: Part) -> bool:
 
     Text always is that does not say what it is, and nothing but text where all of them are text.
     """
+    if len(part) == 1 and "text" in part:
+        return True
     if all(mode.startswith("text/") for mode in modes) and "text" not in part:
         return False
     kind = next((kind for member, kind in _KINDS.items() if member in part), None)
@@ -411,6 +420,11 @@ def _takes(modes: Sequence[str], part: Part) -> bool:
     return any(
         mode in (given, "*/*", "*") or (mode.endswith("/*") and given.startswith(mode[:-1])) for mode in modes
     )
+
+
+def _new_record(task: Task, sending: Sending) -> Record:
+    """Return the record of a task that was just taken, or found no room."""
+    return record_of(task, (Message("user", sending.message_id, sending.parts, sending.metadata),))
 
 
 def _of(known: Known | None) -> Record:
