@@ -422,9 +422,7 @@ async def test_thousands_of_capsules_are_a_page_at_a_time(tmp_path: Path) -> Non
     for number in range(3000):
         write_capsule(root / f"agent-{number:04}", acceptance="sometimes" if number % 1000 == 7 else "queue")
     arguments = ["--root", str(root)]
-    with running(
-        arguments, state=tmp_path / "state", env={"SIDECAR_LISTEN__PORTS": "24000-31999"}
-    ) as sidecar:
+    with running(arguments, state=tmp_path / "state", within=120) as sidecar:
         async with browser() as tab:
             await tab.open(link(sidecar))
             await tab.sees("of 3,000", within=60)

@@ -174,12 +174,17 @@ def start(
 
 @contextlib.contextmanager
 def running(
-    arguments: Sequence[str], *, state: Path, env: Mapping[str, str] | None = None, prefix: Sequence[str] = ()
+    arguments: Sequence[str],
+    *,
+    state: Path,
+    env: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
+    within: float = 20.0,
 ) -> Iterator[Spawned]:
     """Start `sidecar run`, wait until it is ready, and stop it at the end; fail if it logged a traceback."""
     spawned = start(arguments, state=state, env=env, prefix=prefix)
     try:
-        spawned.event("ready")
+        spawned.event("ready", within=within)
         yield spawned
     finally:
         try:
