@@ -27,6 +27,20 @@ if TYPE_CHECKING:
 
 _PUSH: Final = ("pushNotificationConfig", "taskPushNotificationConfig")
 _NESTED: Final = ("message", "configuration")
+_RENAMED: Final = frozenset(
+    {
+        *("message_id", "context_id", "task_id", "reference_task_ids", "media_type", "history_length"),
+        *("accepted_output_modes", "return_immediately", "task_push_notification_config"),
+        *(
+            "push_notification_config",
+            "page_size",
+            "page_token",
+            "status_timestamp_after",
+            "include_artifacts",
+        ),
+    }
+)
+"""What has two words in its name of all that is read here."""
 _AFTER_LINE: Final = re.compile(r"_([a-z0-9])", re.ASCII)
 _RFC3339: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)", re.ASCII
@@ -151,7 +165,7 @@ def invalid(what: str) -> RpcError:
 
 def _renamed(holder: Params) -> Params:
     """Return a copy with other names; where all names are right, which is as good as always, the very same."""
-    if "_" not in "".join(holder):
+    if _RENAMED.isdisjoint(holder):
         return holder
     made = dict(holder)
     for key in holder:
