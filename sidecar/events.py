@@ -83,6 +83,8 @@ class EventKind(StrEnum):
 
 NUMBERED: Final = frozenset(EventKind) - {EventKind.INPUT, EventKind.REPLY}
 """The kinds that murmur streams show, and therefore number (murmur reference, Streams)."""
+SHOWN: Final = frozenset({EventKind.STATUS, EventKind.TEXT, EventKind.ARTIFACT})
+"""The kinds that streams of one task show (A2A 1.0 section 4.2), and that `Event.number` counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,8 @@ class Event:
     """One fact of a session as the log keeps it.
 
     `seq` counts all events of the session from 1; `frame` is the murmur id, from 1 over the numbered kinds alone and
-    None for the others. `at` is Unix seconds.
+    None for the others. `number` counts what streams of the task alone show of it: the task itself is 1, so that it
+    begins with 2; None for what they leave out. `at` is Unix seconds.
     """
 
     seq: int
@@ -100,6 +103,7 @@ class Event:
     kind: EventKind
     data: Mapping[str, Any]
     at: float
+    number: int | None = None
 
     @property
     def final(self) -> bool:
@@ -136,7 +140,8 @@ class Record:
 
     `status_at` is when its last status came, or else the task, in Unix seconds. `history` is in order; a prompt is
     there once it is answered. `artifacts` begins with the text of the reply, as far as it has come. `reply` holds
-    the parts of a worker's `message` that came as the first thing it said, None where none did.
+    the parts of a worker's `message` that came as the first thing it said, None where none did. `number` is the
+    newest `Event.number` in it, `states` where the task stood so far, each with its time, the oldest first.
     """
 
     task: Task
@@ -144,3 +149,5 @@ class Record:
     history: tuple[Message, ...]
     artifacts: tuple[ArtifactRecord, ...]
     reply: tuple[Mapping[str, Any], ...] | None = None
+    number: int = 1
+    states: tuple[tuple[TaskState, float], ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
 _TASKS_OF_OWNER: Final = (
     "CREATE INDEX tasks_of_owner ON tasks (session_id, owner, ended_at, state, context_id)"
@@ -107,7 +107,10 @@ SCHEMA: Final = (
         began INTEGER NOT NULL DEFAULT 0,    -- seq of the event that its turn began with
         spoken TEXT,                  -- text of its turn that the events kept do not hold any more
         note TEXT,                    -- its backend's own
-        status_at REAL                -- of its last status
+        status_at REAL,               -- of its last status
+        behind INTEGER NOT NULL DEFAULT 0,   -- seq of the session's last event when it came
+        shown INTEGER NOT NULL DEFAULT 1,    -- number of the newest event at its last status, or trimmed since
+        states TEXT NOT NULL DEFAULT ''      -- where it stood: a line for each, with seq, state and time
     )""",
     "CREATE INDEX tasks_by_end ON tasks (session_id, ended_at)",
     _TASKS_OF_OWNER,
@@ -127,6 +130,7 @@ SCHEMA: Final = (
         kind TEXT NOT NULL,
         data TEXT NOT NULL,           -- JSON, in no dialect
         at REAL NOT NULL,
+        number INTEGER,               -- dense from 2 over the events that streams of its task show
         PRIMARY KEY (session_id, seq)
     ) WITHOUT ROWID""",
     "CREATE UNIQUE INDEX events_by_frame ON events (session_id, frame) WHERE frame IS NOT NULL",
@@ -147,5 +151,11 @@ UPGRADES: Final = {
         _MADE,
     ),
     2: (_AGENT_KEYS, _AGENT_KEY_SECRETS, *_EVERRUNS),
+    3: (
+        "ALTER TABLE tasks ADD COLUMN behind INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE tasks ADD COLUMN shown INTEGER NOT NULL DEFAULT 1",
+        "ALTER TABLE tasks ADD COLUMN states TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE events ADD COLUMN number INTEGER",
+    ),
 }
 """What makes the next version out of each earlier one."""

@@ -16,10 +16,11 @@ from sidecar.events import Event, EventKind, Task, TaskState
 from sidecar.ops.uuid7 import Uuid7
 from sidecar.store import Chain
 from sidecar.tasks.model import Input, State
+from sidecar.tasks.writing import write
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from sidecar.store import Store
     from sidecar.tasks.model import Change
@@ -42,29 +43,6 @@ _NEWEST: Final = "(SELECT seq FROM tasks WHERE session_id = ? ORDER BY seq DESC 
 _NEWEST_TASKS: Final = f"SELECT {_TASK.format('NULL')} {_OF_TASKS} seq IN {_NEWEST}"
 _NOTED_TASKS: Final = _READ_TASKS + " AND ended_at IS NOT NULL AND note IS NOT NULL ORDER BY ended_at, seq"
 _FORGET_NOTE: Final = "UPDATE tasks SET note = NULL WHERE id = ? AND ended_at IS NOT NULL"
-_KEEP_SESSION: Final = (
-    "INSERT INTO sessions (id, generation) VALUES (?, ?)"
-    " ON CONFLICT (id) DO UPDATE SET generation = excluded.generation"
-)
-_KEEP_TASK: Final = (
-    "INSERT INTO tasks (id, session_id, context_id, owner, state, request, created_at, behind)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-)
-MOST_STATES: Final = 64 * 1024
-"""Bytes of a task's states after which no more of them are kept."""
-_CHANGE_TASK: Final = (
-    "UPDATE tasks SET state = :state, status = :status, output = :output, ended_at = :ended_at,"
-    " waiting_since = :waiting_since, turn = :turn, attempt = :attempt, began = :began, note = :note,"
-    " status_at = :status_at, shown = coalesce(:shown, shown),"
-    f" states = states || iif(length(states) < {MOST_STATES}, :states, ''),"
-    " spoken = CASE WHEN began = :began AND :ended_at IS NULL THEN spoken END WHERE id = :id"
-)
-_KEEP_INPUT: Final = "INSERT INTO inputs (task_id, seq, message, prompt) VALUES (?, ?, ?, ?)"
-_KEEP_EVENT: Final = (
-    "INSERT INTO events (session_id, seq, frame, task_id, context_id, kind, data, at, number)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
-
 _log = structlog.get_logger()
 
 
@@ -107,7 +85,7 @@ class Log:
     def _flush(self) -> None:
         batch, self._pending = self._pending, []
         self._flying.append(batch)
-        self.store.write(partial(_write, batch, self._showings), self._chain).add_done_callback(self._land)
+        self.store.write(partial(write, batch, self._showings), self._chain).add_done_callback(self._land)
 
     def _land(self, written: asyncio.Future[None]) -> None:
         failure = written.exception()
@@ -152,88 +130,6 @@ class Log:
     async def page(self, session_id: str, after: int, head: int) -> Page:
         """Return the next kept events whose frame is above `after` and at most `head`. Raises StoreError."""
         return await self.store.read(partial(_page, session_id, after, head))
-
-
-def _write(batch: Sequence[Entry], showings: Sequence[Showing], connection: sqlite3.Connection) -> None:
-    """Write the changes of a batch, one statement per kind of row, and then what views show of them.
-
-    The order between the kinds is safe: a task is made once and changed only after that.
-    """
-    sessions, made, changed, inputs, events = [], [], [], [], []
-    for session_id, change, _ in batch:
-        if change.generation is not None:
-            sessions.append((session_id, change.generation))
-        if (new := change.submission) is not None:
-            task = new.task
-            made.append(
-                (
-                    task.id,
-                    session_id,
-                    task.context_id,
-                    task.owner,
-                    task.state,
-                    new.given.json,
-                    task.created_at,
-                    new.behind,
-                )
-            )
-        changed += _changed(change)
-        if (delivery := change.delivery) is not None:
-            inputs.append((delivery.task_id, delivery.seq, delivery.given.json, delivery.prompt))
-        events += [
-            (
-                session_id,
-                e.seq,
-                e.frame,
-                e.task_id,
-                e.context_id,
-                e.kind,
-                orjson.dumps(e.data).decode(),
-                e.at,
-                e.number,
-            )
-            for e in change.events
-        ]
-    for statement, rows in (
-        (_KEEP_SESSION, sessions),
-        (_KEEP_TASK, made),
-        (_CHANGE_TASK, changed),
-        (_KEEP_INPUT, inputs),
-        (_KEEP_EVENT, events),
-    ):
-        if rows:
-            connection.executemany(statement, rows)
-    for showing in showings:
-        for session_id, change, _ in batch:
-            showing.write(connection, session_id, change)
-
-
-def _changed(change: Change) -> Iterable[dict[str, Any]]:
-    if not change.updates:
-        return
-    shown = {event.task_id: event.number for event in change.events if event.number is not None}
-    states: dict[str, list[str]] = {}
-    for move in change.moves:
-        states.setdefault(move.task_id, []).append(f"{move.seq} {move.state} ")
-    for task in change.updates:
-        lines = [f"{line}{task.status_at!r}\n" for line in states.get(task.id, ())]
-        yield _row(task) | {"shown": shown.get(task.id), "states": "".join(lines)}
-
-
-def _row(task: Task) -> dict[str, Any]:
-    return {
-        "id": task.id,
-        "state": task.state,
-        "status": task.status,
-        "output": task.output,
-        "ended_at": task.ended_at,
-        "waiting_since": task.waiting_since,
-        "turn": task.turn,
-        "attempt": task.attempt,
-        "began": task.began,
-        "note": task.note,
-        "status_at": task.status_at,
-    }
 
 
 def sessions(connection: sqlite3.Connection) -> set[str]:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from sidecar.events import NUMBERED, Event, EventKind, Task, TaskState
+from sidecar.events import NUMBERED, SHOWN, Event, EventKind, Task, TaskState
 from sidecar.model import TaskAcceptance
 from sidecar.tasks import said
-from sidecar.tasks.model import Change, Delivery, Submission
+from sidecar.tasks.model import Change, Delivery, Move, Submission
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -52,7 +52,8 @@ def next_queued(state: State, rules: Rules) -> Task | None:
 
 def submit(state: State, task: Task, given: Input) -> Change:
     """Decide that a new task is taken; no event says so, its first one comes when it starts."""
-    return Change(Submission(task, given), generation=None if state.stored else state.generation)
+    new = Submission(task, given, state.seq)
+    return Change(new, generation=None if state.stored else state.generation)
 
 
 def rejected(task: Task) -> Task:
@@ -130,6 +131,9 @@ class _Draft:
         self._generation = state.generation
         self._events: list[Event] = []
         self._updates: dict[str, Task] = {}
+        self._shown: dict[str, int] = {}
+        self._moves: list[Move] = []
+        self._stands: dict[str, TaskState] = {}
 
     def change(self, *, handed_out: bool = False) -> Change:
         """Return what it has come to."""
@@ -138,6 +142,7 @@ class _Draft:
             events=tuple(self._events),
             generation=None if self._generation == self._state.generation else self._generation,
             handed_out=handed_out,
+            moves=tuple(self._moves),
         )
 
     @property
@@ -145,15 +150,28 @@ class _Draft:
         """The number of its last event."""
         return self._state.seq + len(self._events)
 
-    def event(self, kind: EventKind, data: Mapping[str, Any]) -> int:
-        """Add an event of the task and return its number."""
-        frame = None
+    def event(self, kind: EventKind, data: Mapping[str, Any], *, shown: bool = True) -> int:
+        """Add an event of the task and return its number; `shown` False keeps it from streams of the task alone."""
+        task = self.task
+        frame = number = None
         if kind in NUMBERED:
             frame = self._frame = self._frame + 1
+        if kind is EventKind.STATUS:
+            # no later turn than the first is anything that such streams know of
+            shown = data.get("turn", 1) == 1
+            if self._stands.get(task.id, self._state.live[task.id].state) is not data["state"]:
+                self._stands[task.id] = data["state"]
+                self._moves.append(Move(task.id, self.seq + 1, data["state"]))
+        if shown and kind in SHOWN:
+            number = self._shown[task.id] = self._shown_of(task) + 1
         self._events.append(
-            Event(self.seq + 1, frame, self.task.id, self.task.context_id, kind, data, self._at)
+            Event(self.seq + 1, frame, task.id, task.context_id, kind, data, self._at, number)
         )
         return self.seq
+
+    def _shown_of(self, task: Task) -> int:
+        turn = self._state.turns.get(task.id)
+        return self._shown.get(task.id) or (1 if turn is None else turn.shown)
 
     def update(self, task: Task) -> None:
         """Have the task be so."""
@@ -313,7 +331,7 @@ class _Report(_Draft):
         last: dict[str, Any] = {"text": "" if self._size else response, "final": True}
         if self._size and response != text:
             last["whole"] = response
-        self.event(EventKind.TEXT, last)
+        self.event(EventKind.TEXT, last, shown=bool(self._size or response))
         self.end(TaskState.COMPLETED, ENDED, response, by_worker=True)
 
     def _overflow(self) -> None:

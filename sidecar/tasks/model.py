@@ -102,10 +102,11 @@ def input_line(task: Task, given: Input) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A task that is new, with the message that started it."""
+    """A task that is new, with the message that started it; it came behind the event of the session with this number."""
 
     task: Task
     given: Input
+    behind: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +120,20 @@ class Delivery:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """A task comes to stand elsewhere; `seq` is the number of the event that says so."""
+
+    task_id: str
+    seq: int
+    state: TaskState
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """What one decision comes to. It is committed as a whole or not at all.
 
     `generation` is set where the session's own row must be written: with its first task, and when a task ended
-    that had run. `handed_out` says that a worker begins with the task that it updates.
+    that had run. `handed_out` says that a worker begins with the task that it updates. `moves` are in order.
     """
 
     submission: Submission | None = None
@@ -132,6 +142,7 @@ class Change:
     delivery: Delivery | None = None
     generation: int | None = None
     handed_out: bool = False
+    moves: tuple[Move, ...] = ()
 
     @property
     def tasks(self) -> tuple[Task, ...]:
@@ -143,14 +154,18 @@ class Turn:
     """What a task's worker said in the turn it is in, which began with the event of this number.
 
     `fresh` means that the worker has only just begun. `size` is the bytes of its text so far. `made` has the names
-    of the artifacts of all turns by their ids, in the order in which they were begun.
+    of the artifacts of all turns by their ids, in the order in which they were begun. `shown` is the `Event.number`
+    that the task has come to.
     """
 
-    __slots__ = ("_joined", "_pieces", "began", "fresh", "made", "size")
+    __slots__ = ("_joined", "_pieces", "began", "fresh", "made", "shown", "size")
 
-    def __init__(self, began: int, *, fresh: bool, made: dict[str, str | None] | None = None) -> None:
+    def __init__(
+        self, began: int, *, fresh: bool, made: dict[str, str | None] | None = None, shown: int = 1
+    ) -> None:
         self.began = began
         self.fresh = fresh
+        self.shown = shown
         self.made = {} if made is None else made
         self.size = 0
         self._joined: list[str] = []
@@ -220,7 +235,10 @@ class State:
             self._update(task, fresh=change.handed_out)
         for event in change.events:
             turn = self.turns.get(event.task_id)
-            if turn is not None and event.seq > turn.began and event.kind is not EventKind.INPUT:
+            if turn is None:
+                continue
+            turn.shown = event.number or turn.shown
+            if event.seq > turn.began and event.kind is not EventKind.INPUT:
                 turn.hear(event.kind, event.data)
         if change.events:
             self.seq = change.events[-1].seq
@@ -251,7 +269,8 @@ class State:
             self._count(task)
         turn = self.turns.get(task.id)
         if turn is None or turn.began != task.began:
-            self.turns[task.id] = Turn(task.began, fresh=fresh, made=None if turn is None else turn.made)
+            made, shown = (None, 1) if turn is None else (turn.made, turn.shown)
+            self.turns[task.id] = Turn(task.began, fresh=fresh, made=made, shown=shown)
 
     def current(self) -> str | None:
         """Return the id of the active task: the oldest that runs, else that waits for input, else that is queued.

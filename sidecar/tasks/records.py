@@ -6,7 +6,7 @@ a worker said is a status, or has become an artifact.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,8 +14,8 @@ import orjson
 
 from sidecar.dialects.a2a import RESPONSE, response_id
 from sidecar.dialects.agent import plain_parts
-from sidecar.events import ArtifactRecord, Message, Record, TaskState
-from sidecar.tasks.log import PAGE, TASK, event_of, task_of
+from sidecar.events import ArtifactRecord, EventKind, Message, Record, TaskState
+from sidecar.tasks.log import EVENT, PAGE, TASK, event_of, task_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -36,6 +36,7 @@ _MADE: Final = (
     "SELECT seq, kind, data FROM events WHERE task_id = :id AND seq <= :last AND kind IN ('artifact', 'reply')"
     " UNION ALL SELECT seq, kind, data FROM made WHERE task_id = :id AND seq <= :last ORDER BY seq"
 )
+_FROM_EVENTS: Final = "FROM events"
 _WANTED: Final = (
     "FROM tasks WHERE session_id = :session AND owner = :owner AND ended_at IS {} NULL"
     " AND (:context IS NULL OR context_id = :context) AND (:state IS NULL OR state = :state) AND {} >= :since"
@@ -82,18 +83,42 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """What was said and made in a task; `size` is its bytes in the log."""
+    """What was said and made in a task; `size` is its bytes in the log.
+
+    `shown` is the `Event.number` that it had come to with its last status, `states` where it stood.
+    """
 
     history: tuple[Message, ...]
     artifacts: tuple[ArtifactRecord, ...]
     reply: tuple[Mapping[str, Any], ...] | None
     size: int
+    shown: int = 1
+    states: tuple[tuple[TaskState, float], ...] = ()
 
-    def record(self, task: Task, text: str = "") -> Record:
-        """Return it with its task, and the text of the reply so far; a completed task brings its own."""
+    def record(self, task: Task, text: str = "", number: int | None = None) -> Record:
+        """Return it with its task, and the text of the reply so far; a completed task brings its own.
+
+        `number` is the newest `Event.number` in it, that of a task which is over where it is left out.
+        """
         if task.state is TaskState.COMPLETED:
             text = task.output or ""
-        return record_of(task, self.history, self.artifacts, text, self.reply)
+        found = record_of(task, self.history, self.artifacts, text, self.reply)
+        states = self.states
+        if not states or states[-1][0] is not task.state:
+            states = (*states, (task.state, found.status_at))  # what is left out where there are very many
+        return replace(found, number=self.shown if number is None else number, states=states)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a task stood with one of its events: `seq` of the session, and what `record` had come to.
+
+    `begun` is as in `Told`.
+    """
+
+    seq: int
+    begun: bool
+    record: Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +147,10 @@ class Records:
         """Return a page of tasks; `texts` has the replies so far of those that live."""
         return await self._store.read(partial(_listed, self._session_id, wanted, texts))
 
+    async def place(self, task: Task, number: int) -> Place | None:
+        """Return where a task stood with the event of this `Event.number`; None where that is not kept."""
+        return await self._store.read(partial(_place, self._session_id, task, number))
+
     async def past(self, task_id: str, after: int, last: int) -> Past:
         """Return the next events of a task behind one number and up to another."""
         return await self._store.read(partial(_past, self._session_id, task_id, after, last))
@@ -138,7 +167,7 @@ def record_of(
     if text:
         artifacts = (ArtifactRecord(response_id(task.id), RESPONSE, ({"text": text},)), *artifacts)
     at = task.created_at if task.status_at is None else task.status_at
-    return Record(task, at, history, artifacts, reply)
+    return Record(task, at, history, artifacts, reply, states=((task.state, at),))
 
 
 def said_by_caller(message: Mapping[str, Any], otherwise: str) -> Message:
@@ -175,7 +204,68 @@ def _story(task_id: str, last: int, connection: sqlite3.Connection) -> Story:
             made[identity] = data["name"], []
         made[identity][1].extend(data["parts"])
     artifacts = (ArtifactRecord(identity, name, tuple(parts)) for identity, (name, parts) in made.items())
-    return Story(tuple(history), tuple(artifacts), reply, size)
+    return Story(tuple(history), tuple(artifacts), reply, size, *_stood(task_id, last, connection))
+
+
+def _stood(
+    task_id: str, last: int, connection: sqlite3.Connection
+) -> tuple[int, tuple[tuple[TaskState, float], ...]]:
+    """Return what number a task has come to, and where it stood up to an event."""
+    row = connection.execute(
+        "SELECT created_at, shown, states FROM tasks WHERE id = ?", (task_id,)
+    ).fetchone()
+    if row is None:
+        return 1, ()
+    created_at, shown, text = row
+    states = [(TaskState.SUBMITTED, created_at)]
+    for line in text.splitlines():
+        seq, state, at = line.split(" ")
+        if int(seq) <= last:
+            states.append((TaskState(state), float(at)))
+    return shown, tuple(states)
+
+
+def _place(session_id: str, task: Task, number: int, connection: sqlite3.Connection) -> Place | None:
+    """Find it by going through what is kept of the task, from its beginning on."""
+    (behind,) = connection.execute("SELECT behind FROM tasks WHERE id = ?", (task.id,)).fetchone() or (0,)
+    (oldest,) = connection.execute(
+        "SELECT min(seq) FROM events WHERE session_id = ?", (session_id,)
+    ).fetchone()
+    if oldest is not None and behind < oldest - 1:
+        return None
+    at, begun, text = behind, False, ""
+    stood = replace(
+        task, state=TaskState.SUBMITTED, status=None, output=None, ended_at=None, status_at=None, turn=0
+    )
+    rows = () if number == 1 else _events_of(session_id, task.id, behind, connection)
+    for event in rows:
+        data = event.data
+        if event.kind is EventKind.STATUS:
+            output = data.get("response") if data["state"] is TaskState.COMPLETED else None
+            stood = replace(
+                stood, state=data["state"], status=data["message"], output=output, status_at=event.at
+            )
+            if "turn" in data:
+                begun, text = False, ""
+        elif event.kind is EventKind.TEXT:
+            text = data["whole"] if "whole" in data else text + data["text"]
+            begun = True
+        at = event.seq
+        if event.number == number:
+            break
+    else:
+        if number != 1:
+            return None
+    record = replace(_story(task.id, at, connection).record(stood, text, number), reply=None)
+    return Place(at, begun, record)
+
+
+def _events_of(session_id: str, task_id: str, after: int, connection: sqlite3.Connection) -> Iterable[Event]:
+    rows = connection.execute(
+        f"SELECT {EVENT} {_FROM_EVENTS} WHERE session_id = ? AND seq > ? AND task_id = ? ORDER BY seq",
+        (session_id, after, task_id),
+    )
+    return map(event_of, rows)
 
 
 def _listed(
@@ -214,7 +304,7 @@ def _past(session_id: str, task_id: str, after: int, last: int, connection: sqli
     which = {"session": session_id, "task": task_id, "after": after, "last": last, "most": PAGE}
     (oldest,) = connection.execute(f"SELECT min(seq) {of_session}", which).fetchone()
     rows = connection.execute(
-        f"SELECT seq, frame, task_id, context_id, kind, data, at {of_session} AND seq > :after AND seq <= :last"
+        f"SELECT {EVENT} {of_session} AND seq > :after AND seq <= :last"
         " AND task_id = :task ORDER BY seq LIMIT :most",
         which,
     ).fetchall()

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
-import orjson
-
 from sidecar.tasks.follow import Followers
-from sidecar.tasks.records import Records, record_of, said_by_caller
+from sidecar.tasks.records import Records
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -17,7 +15,6 @@ if TYPE_CHECKING:
     from sidecar.store import Store
     from sidecar.tasks.follow import Follower
     from sidecar.tasks.ledger import Ledger
-    from sidecar.tasks.model import Input
     from sidecar.tasks.records import Listed, Story, Wanted
 
 REMEMBERED: Final = 32
@@ -92,14 +89,27 @@ class Telling:
         found = await self._alive(task_id)
         if found is None:
             return None
-        task, text, last = found
+        task, text, number, last = found
         follower = self.followers.follow(task_id, last, begun=bool(text), streaming=streaming)
         try:
             story = await self._story(task_id, last)
         except BaseException:
             follower.close()
             raise
-        return story.record(task, text), follower
+        return story.record(task, text, number), follower
+
+    async def follow_from(self, task: Task, number: int) -> tuple[Record, Follower] | None:
+        """Return the record of a task as it was with one of its events, and who follows it from there on.
+
+        It may be over by now. None where what came since is not kept, or nothing has that number. The follower
+        counts among the open streams.
+        """
+        place = await self._records.place(task, number)
+        if place is None:
+            return None
+        follower = self.followers.follow(task.id, place.seq, begun=place.begun, streaming=True)
+        follower.fall_behind()
+        return place.record, follower
 
     def begin(self, task_id: str, *, streaming: bool = False) -> Follower:
         """Follow a task behind everything that was decided so far."""
@@ -116,30 +126,26 @@ class Telling:
     async def _read(self, task_id: str) -> tuple[Record, int] | None:
         found = await self._alive(task_id)
         if found is not None:
-            task, text, last = found
+            task, text, number, last = found
             story = await self._story(task_id, last)
-            return story.record(task, text), story.size + len(text)
+            return story.record(task, text, number), story.size + len(text)
         over = await self._get(task_id)
         if over is None:
             return None
         story = await self._records.story(task_id)
         return story.record(over), story.size + len(over.output or "")
 
-    async def _alive(self, task_id: str) -> tuple[Task, str, int] | None:
-        """Return a live task, its reply so far, and the number of the last event that either rests on."""
+    async def _alive(self, task_id: str) -> tuple[Task, str, int, int] | None:
+        """Return a live task, its reply and number so far, and the number of the last event that any rests on."""
         await self._ledger.load()
         state = self._ledger.state
         task = state.live.get(task_id)
         if task is None:
             return None
         turn = state.turns.get(task_id)
-        return task, "" if turn is None else turn.text, state.seq
+        text, number = ("", 1) if turn is None else (turn.text, turn.shown)
+        return task, text, number, state.seq
 
     async def _story(self, task_id: str, last: int) -> Story:
         await self._ledger.landed()  # what is not committed yet is not to be seen, and what is must be
         return await self._records.story(task_id, last)
-
-
-def new_record(task: Task, given: Input) -> Record:
-    """Return the record of a task that has just been taken, or found no room."""
-    return record_of(task, (said_by_caller(orjson.loads(given.json), f"msg_{task.id}_0"),))

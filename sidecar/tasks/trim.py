@@ -33,6 +33,10 @@ _KEEP_MADE: Final = (
     " AND kind IN ('artifact', 'reply') AND EXISTS (SELECT 1 FROM tasks WHERE id = task_id)"
 )
 _KEEP_TEXT: Final = "UPDATE tasks SET spoken = coalesce(spoken, '') || ? WHERE id = ?"
+_KEEP_NUMBER: Final = (
+    "UPDATE tasks SET shown = max(shown, coalesce((SELECT max(number) FROM events"
+    " WHERE session_id = ?1 AND seq <= ?2 AND task_id = tasks.id), 0)) WHERE session_id = ?1 AND ended_at IS NULL"
+)
 _NEWEST: Final = 2**63 - 1
 
 
@@ -76,6 +80,7 @@ def _delete_events(session_id: str, last: int, connection: sqlite3.Connection) -
         texts.setdefault(task_id, []).append(orjson.loads(data)["text"])
     connection.executemany(_KEEP_TEXT, [("".join(pieces), task_id) for task_id, pieces in texts.items()])
     connection.execute(_KEEP_MADE, (session_id, last))
+    connection.execute(_KEEP_NUMBER, (session_id, last))
     connection.execute("DELETE FROM events WHERE session_id = ? AND seq <= ?", (session_id, last))
     return int(count)
 

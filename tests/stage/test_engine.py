@@ -131,7 +131,8 @@ async def test_a_commit_that_seemed_to_fail_and_did_not_is_shown(tmp_path: Path)
         data = '{"state": "canceled", "message": "task canceled"}'
         await s.store.write(
             lambda c: c.execute(
-                "INSERT INTO events VALUES (?, 1, 1, ?, 'ctx', 'status', ?, 0)", (SESSION, task_id, data)
+                "INSERT INTO events VALUES (?, 1, 1, ?, 'ctx', 'status', ?, 0, 2)",
+                (SESSION, task_id, data),
             )
         )
         gate = Gate(s.store)
