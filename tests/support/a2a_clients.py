@@ -6,6 +6,7 @@ import fcntl
 import json
 import shutil
 import subprocess
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,9 +89,13 @@ def watching(client: Client, url: str, task_id: str) -> Iterator[subprocess.Pope
     """Have a client watch a task until the end of the block: a line of JSON on stdout for each event."""
     command = [*client.command(), "watch", url, task_id]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        patience = threading.Timer(WITHIN, process.kill)
+        patience.start()
         try:
             yield process
         finally:
+            patience.cancel()
+            patience.join()
             process.kill()
 
 
