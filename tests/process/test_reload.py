@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -275,7 +276,9 @@ def test_the_service_manager_is_told(root: Path, tmp_path: Path) -> None:
         heard: list[str] = []
 
         def hear(text: str) -> None:
+            deadline = time.monotonic() + 20
             while not any(text in message for message in heard):
+                assert time.monotonic() < deadline, f"no {text} in {heard}"
                 heard.append(manager.recv(4096).decode())
 
         env = {"NOTIFY_SOCKET": "@" + manager.getsockname()[1:].decode(), "WATCHDOG_USEC": "3000000"}
