@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from sidecar.tasks.records import Records
 
 QUEUED: Final = 128
-"""Events that wait for one follower before it has to read them from the log."""
+QUEUED_BYTES: Final = 4 * 1024 * 1024
+"""Events that wait for one follower, and their bytes, before it has to read them from the log."""
+TAKEN: Final = 64 * 1024
+"""Bytes of events that are taken at once, or one event: in the queue all followers share them, behind it none do."""
+_SMALL: Final = 256
 
 
 class GapError(Exception):
@@ -29,14 +33,16 @@ class GapError(Exception):
 class Told:
     """One event as followers get it. `begun` says whether text of the reply came before it in the same turn.
 
-    `written` is for dialects, which keep in it what they make of the event: followers of a task share it.
+    `written` is for dialects, which keep in it what they make of the event: followers of a task share it. `size` is
+    about its bytes.
     """
 
-    __slots__ = ("begun", "event", "written")
+    __slots__ = ("begun", "event", "size", "written")
 
     def __init__(self, event: Event) -> None:
         self.event = event
         self.begun = False
+        self.size = _size(event)
         self.written: dict[str, Sequence[bytes]] = {}
 
 
@@ -120,6 +126,7 @@ class Follower:
         "_cursor",
         "_followers",
         "_queue",
+        "_size",
         "_waiter",
         "ending",
         "streaming",
@@ -137,6 +144,7 @@ class Follower:
         self._begun = begun
         self._behind = False
         self._queue: deque[Told] = deque()
+        self._size = 0
         self._waiter: asyncio.Future[None] | None = None
 
     @property
@@ -154,12 +162,16 @@ class Follower:
                 return caught
         if not (self._queue or self.ending):
             await self._wait(within)
-        taken = list(self._queue)
-        self._queue.clear()
+        taken: list[Told] = []
+        size = 0
+        while self._queue and size < TAKEN:
+            taken.append(self._queue.popleft())
+            size += taken[-1].size
+        self._size -= size
         return self._seen(taken)
 
     async def _catch_up(self) -> list[Told]:
-        self._queue.clear()
+        self._empty()
         events, upto = await self._followers.past(self.task_id, self._cursor)
         self._cursor = max(self._cursor, upto)
         # there is no wait between this and the next look at the queue
@@ -181,15 +193,16 @@ class Follower:
         """Queue an event that was published, unless it was seen or there is no room."""
         if self._behind or told.event.seq <= self._cursor:
             return
-        if len(self._queue) >= QUEUED:
+        if len(self._queue) >= QUEUED or self._size >= QUEUED_BYTES:
             self.fall_behind()
             return
         self._queue.append(told)
+        self._size += told.size
         self.wake()
 
     def fall_behind(self) -> None:
         """Have what comes next read from the log."""
-        self._queue.clear()
+        self._empty()
         self._behind = True
         self.wake()
 
@@ -201,7 +214,7 @@ class Follower:
     def close(self) -> None:
         """Leave; may be called twice."""
         self.ending = True
-        self._queue.clear()
+        self._empty()
         self._followers.leave(self)
         self.wake()
 
@@ -209,6 +222,10 @@ class Follower:
         """End the wait, if there is one."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+    def _empty(self) -> None:
+        self._queue.clear()
+        self._size = 0
 
     async def _wait(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -219,3 +236,17 @@ class Follower:
         finally:
             timer.cancel()
             self._waiter = None
+
+
+def _size(event: Event) -> int:
+    data = event.data
+    match event.kind:
+        case EventKind.TEXT | EventKind.THINKING:
+            return _SMALL + len(data["text"])
+        case EventKind.ARTIFACT | EventKind.REPLY:
+            return sum(
+                _SMALL + len(part.get("raw") or part.get("text") or str(part)) for part in data["parts"]
+            )
+        case EventKind.TOOL:
+            return _SMALL + len(data["content"])
+    return _SMALL

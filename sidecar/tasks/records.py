@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 LISTED_BYTES: Final = 4 * 1024 * 1024
 """Bytes of messages and artifacts after which a page of a list is full, whatever its size was to be."""
+PAST_BYTES: Final = 64 * 1024
+"""Bytes of past events after which no more of them are read at once; one event may be more."""
 NO_END: Final = 2**63 - 1
 
 _SAID: Final = (
@@ -307,6 +309,13 @@ def _past(session_id: str, task_id: str, after: int, last: int, connection: sqli
         f"SELECT {EVENT} {of_session} AND seq > :after AND seq <= :last"
         " AND task_id = :task ORDER BY seq LIMIT :most",
         which,
-    ).fetchall()
+    )
+    events: list[Event] = []
+    size = 0
+    for row in rows:
+        events.append(event_of(row))
+        size += len(row[5])
+        if size >= PAST_BYTES:
+            break
     gap = oldest is not None and after < oldest - 1
-    return Past(tuple(event_of(row) for row in rows), whole=len(rows) < PAGE, gap=gap)
+    return Past(tuple(events), whole=size < PAST_BYTES and len(events) < PAGE, gap=gap)

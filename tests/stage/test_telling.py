@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sidecar.events import EventKind, TaskState
-from sidecar.tasks.follow import QUEUED, GapError
+from sidecar.tasks.follow import QUEUED, TAKEN, GapError
 from sidecar.tasks.model import Input
 from sidecar.tasks.said import Artifact, Completed, InputRequired, Reply, Status, Text, Turn
 from tests.support.sessions import capsule, session
@@ -329,3 +329,23 @@ async def test_input_goes_to_who_waits_longest_of_a_context_or_an_owner(tmp_path
         assert first.id == ada[1].id
         assert await s.engine.deliver(SECOND, context_id="c1") is None
         assert await s.engine.deliver(SECOND, task_id=ada[0].id) is not None
+
+
+async def test_big_events_wait_in_the_log_and_not_in_memory(tmp_path: Path) -> None:
+    """Few of them fill a queue, and few are taken at once; each still comes once."""
+    async with session(tmp_path, QUEUE) as s:
+        worker = await begun(s.engine)
+        found = await s.engine.telling.follow(worker.id)
+        assert found is not None
+        _, follower = found
+        for number in range(12):
+            await worker.say(Artifact(str(number), None, ({"raw": "A" * 1_000_000},)))
+        await worker.say(Completed())
+        names = []
+        while not follower.ended:
+            taken = await follower.next(10.0)
+            assert len([each for each in taken if each.size > TAKEN]) <= 1
+            names += [each.event.data["name"] for each in taken if each.event.kind is EventKind.ARTIFACT]
+            if taken[-1].event.final:
+                follower.close()
+        assert names == [str(number) for number in range(12)]
