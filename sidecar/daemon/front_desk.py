@@ -6,7 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from sidecar.config.hosts import public_host
+from sidecar.config.hosts import public_host, public_origin
 from sidecar.desk.access import Access
 from sidecar.desk.endpoint import Desk
 from sidecar.errors import SidecarError
@@ -145,11 +145,12 @@ class FrontDesk:
 def _guards(config: Config) -> Guards:
     desk = config.desk
     public = public_host(desk.public_url) if desk.public_url is not None else None
+    origin = public_origin(desk.public_url) if desk.public_url is not None else None
     return Guards(
         Rules(
             "desk",
             hosts=desk.allowed_hosts,
-            origins=config.listen.allowed_origins,
+            origins=(*config.listen.allowed_origins, *((origin,) if origin is not None else ())),
             advertised=(public,) if public is not None else (),
         )
     )

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support import axe, spawned
 from tests.support.browser import Tab, browser
+from tests.support.crashing import free_port
+from tests.support.nginx import proxy
 from tests.support.spawned import Spawned, replace_capsule, running, write_capsule
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
 pytestmark = pytest.mark.machine
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "page.md"
 
 ASKING = """
 import json, sys
@@ -398,6 +403,37 @@ async def test_an_open_desk_opens_without_a_link(root: Path, tmp_path: Path) -> 
             await tab.wait("document.querySelectorAll('#table .name').length === 4")
             assert await tab.run("document.getElementById('sign-out').checkVisibility()") is False
             assert tab.problems == []
+
+
+async def test_it_works_below_a_path_of_a_proxy(root: Path, tmp_path: Path) -> None:
+    """With the nginx that docs/page.md shows: the link leads there, and everything that the page asks for."""
+    port, desk = free_port(), free_port()
+    public = f"http://127.0.0.1:{port}/desk"
+    text = DOCUMENT.read_text()
+    found = re.search(r"```nginx\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    server = found[1].replace("listen 8080", f"listen 127.0.0.1:{port}").replace("7410", str(desk))
+    env = {"SIDECAR_DESK__PUBLIC_URL": public, "SIDECAR_DESK__PORT": str(desk)}
+    with (
+        running(["--root", str(root)], state=tmp_path / "state", env=env) as sidecar,
+        proxy(tmp_path, server),
+    ):
+        async with browser() as tab:
+            opening = link(sidecar)
+            assert opening.startswith(f"{public}/#link=")
+            await tab.open(opening)
+            await tab.sees("Live")
+            await tab.click("plain", "link")
+            await tab.click("Files", "tab")
+            await tab.click("page.html")
+            await tab.wait(f"document.querySelector('.preview pre')?.innerText === {json.dumps(MARKUP)}")
+            await tab.click("Activity", "tab")
+            await tab.click("Send a task", "textbox")
+            await tab.type("x")
+            await tab.click("Send")
+            await tab.wait("document.querySelector('.stream-head').innerText.includes('submitted')")
+            assert wrong(tab) == []
+            assert strangers(tab, public) == []
 
 
 async def test_the_page_outlives_the_sidecar_and_asks_for_a_new_link(root: Path, tmp_path: Path) -> None:

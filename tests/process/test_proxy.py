@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ import pytest
 from tests.support.a2a_clients import CONFIG as CLIENTS
 from tests.support.a2a_clients import PYTHON, picture, run_all, story
 from tests.support.crashing import free_port
+from tests.support.nginx import proxy
 from tests.support.spawned import running, write_capsule
 from tests.support.waiting import until_sync
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from tests.support.spawned import Spawned
 
 PAGE = Path(__file__).parents[2] / "docs" / "proxy.md"
-PROGRAM = "nginx"
 REFERENCE = "/.well-known/agent-card.json"
 PATHS = (REFERENCE, "/.well-known/agent.json", f"/a2a{REFERENCE}", f"/a2a/v0.3{REFERENCE}")
 AGENT = """\
@@ -143,30 +141,6 @@ def answers(found: Site) -> bool:
         return found.get("/nowhere")[0] == 404
     except ConnectionError:
         return False
-
-
-@contextmanager
-def proxy(tmp_path: Path, server: str) -> Iterator[None]:
-    """Run nginx on a configuration, with everything that it writes below a directory of the test."""
-    program = shutil.which(PROGRAM) or shutil.which(PROGRAM, path="/usr/sbin")
-    assert program is not None, "nginx is missing: apt-get install nginx-light"
-    places = "".join(
-        f"{name}_temp_path {tmp_path / 'nginx'};\n"
-        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    config = tmp_path / "nginx.conf"
-    config.write_text(
-        f"daemon off;\nmaster_process off;\npid {tmp_path / 'nginx.pid'};\nerror_log stderr warn;\nevents {{}}\n"
-        f"http {{\naccess_log off;\n{places}{server}}}\n"
-    )
-    with (tmp_path / "nginx.log").open("w") as log:
-        process = subprocess.Popen([program, "-p", str(tmp_path), "-c", str(config)], stdout=log, stderr=log)
-        try:
-            yield
-            assert process.poll() is None, (tmp_path / "nginx.log").read_text()
-        finally:
-            process.terminate()
-            process.wait(10)
 
 
 def urls(value: Any) -> list[str]:
