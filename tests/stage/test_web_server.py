@@ -467,6 +467,15 @@ async def test_b30_a_client_that_leaves_within_its_body_is_no_error() -> None:
         assert lines == []
 
 
+async def test_b30_a_client_that_leaves_while_it_is_written_to_is_no_error() -> None:
+    """B30: whatever a handler met when it wrote to a connection that is gone, that one ends and nothing else."""
+    async with site() as made:
+        with capture_logs() as lines:
+            assert await raw(made.port, START.replace(b"/ ", b"/leaves ") + b"\r\n") == b""
+        assert lines == []
+        assert (await get(made.port, "/")).status == 200
+
+
 async def test_an_unexpected_failure_is_answered_and_logged_once() -> None:
     """500 in our shape without a detail, and one line that has it; other connections go on."""
     async with site() as made:

@@ -39,6 +39,8 @@ class Site:
         path = request.raw_path
         if path == "/fails":
             raise KeyError("secret detail")
+        if path == "/leaves":
+            raise ConnectionResetError("the client left while it was written to")
         if path == "/waits":
             try:
                 await self.release.wait()
