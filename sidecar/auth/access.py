@@ -30,6 +30,7 @@ from sidecar.auth.caller import (
     owner_of_end_user,
     speaking_for,
 )
+from sidecar.auth.expiries import Expiries
 from sidecar.auth.fixed import MoiKey, MoiKeys
 from sidecar.auth.holds import Holds
 from sidecar.auth.rate import Rates
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
     from sidecar.auth.keys import KeyRing
     from sidecar.auth.providers import Providers
-    from sidecar.model import Capsule
+    from sidecar.model import AuthSettings, Capsule
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,7 @@ class Access:
         self._tokens = RuntimeTokens()
         self._rates = Rates(monotonic)
         self.streams = Holds(self, clock=clock)
+        self.expiries = Expiries(self, ring, clock)
         self.on_change: Callable[[str], object] = lambda _: None
         self.moi_keys = MoiKeys()
         ring.on_change = self._changed
@@ -91,6 +93,7 @@ class Access:
 
     async def aclose(self) -> None:
         """End every question that is under way."""
+        self.expiries.close()
         await self.streams.aclose()
         await self._providers.aclose()
 
@@ -176,6 +179,17 @@ class Access:
         key = self.moi_keys.find(text)
         return None if key is None else (Caller(key.owner, MOI_KEY, grip=key), key.workspace)
 
+    async def is_known(self, token: str, auth: AuthSettings) -> bool:
+        """Whether a token is good for any capsule; of members and providers those of `auth` count."""
+        if token.startswith(keys.PREFIX):
+            return self._ring.holder(token) is not None
+        if token.startswith(runtime_token.PREFIX):
+            now = self._clock()
+            claims = self._tokens.read(token, None, now)
+            key = None if claims is None else self._ring.get(claims.key_id)
+            return key is not None and key.is_valid(now)
+        return await self._with_others(auth, token) is not None
+
     def admit(self, capsule: Capsule, caller: Caller, peer: str | None) -> None:
         """Count a request of a caller; raise RefusedError 429 where it is one too many.
 
@@ -240,14 +254,17 @@ class Access:
 
     async def _known(self, capsule: Capsule, token: str) -> Caller | None:
         """Return whose a token is, by its shape: ours are shown to nobody else."""
-        auth = capsule.settings.auth
-        if token.startswith(fixed.PREFIX):
-            member = fixed.member_with(auth.personal_tokens, token)
-            return None if member is None else Caller(f"member:{member.member}", PERSONAL, grip=member)
         if token.startswith(keys.PREFIX):
             return self._with_key(capsule, token)
         if token.startswith(runtime_token.PREFIX):
             return self._with_runtime_token(capsule, token)
+        return await self._with_others(capsule.settings.auth, token)
+
+    async def _with_others(self, auth: AuthSettings, token: str) -> Caller | None:
+        """Return whose a token is that the configuration makes good."""
+        if token.startswith(fixed.PREFIX):
+            member = fixed.member_with(auth.personal_tokens, token)
+            return None if member is None else Caller(f"member:{member.member}", PERSONAL, grip=member)
         if not auth.providers or hmac.compare_digest(sha256(token.encode()).digest(), self._admin):
             return None
         found = await self._providers.check(auth.providers, token)

@@ -125,6 +125,11 @@ class KeyRing:
 
         Nothing but a hash is looked up, so that the time it takes says nothing about any secret.
         """
+        found = self.holder(text)
+        return None if found is None or (found[0].directory, found[0].name) != (directory, name) else found
+
+    def holder(self, text: str) -> tuple[AgentKey, KeySecret] | None:
+        """Return the same whichever capsule's it is."""
         if _SHAPE.fullmatch(text) is None:
             return None
         digest = sha256(text.encode()).digest()
@@ -132,7 +137,7 @@ class KeyRing:
         same = hmac.compare_digest(digest, secret.sha256)
         key = self._by_id.get(key_id)
         now = self._clock()
-        if key is None or not same or (key.directory, key.name) != (directory, name):
+        if key is None or not same:
             return None
         return (key, secret) if key.is_valid(now) and secret.is_valid(now) else None
 

@@ -53,8 +53,8 @@ class RuntimeTokens:
         payload = _encode(orjson.dumps(claims))
         return f"{PREFIX}{payload}.{_encode(self._mac(payload))}"
 
-    def read(self, token: str, channel: str, now: float) -> RuntimeClaims | None:
-        """Return what a token says; None where it is none of ours, of another channel, or over."""
+    def read(self, token: str, channel: str | None, now: float) -> RuntimeClaims | None:
+        """Return what a token says; None where it is none of ours, of another channel (None: of any), or over."""
         match = _SHAPE.fullmatch(token)
         if match is None:
             return None
@@ -65,7 +65,8 @@ class RuntimeTokens:
         # signed, so it is as it was written
         claims = orjson.loads(_decode(payload) or b"null")
         expires_at = claims["e"] / 1000
-        if not hmac.compare_digest(claims["c"].encode(), channel.encode()) or now >= expires_at:
+        ours = channel is None or hmac.compare_digest(claims["c"].encode(), channel.encode())
+        if not ours or now >= expires_at:
             return None
         return RuntimeClaims(claims["k"], claims["u"], expires_at)
 

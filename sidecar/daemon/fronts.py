@@ -12,6 +12,7 @@ from sidecar.daemon.exposed import Exposed
 from sidecar.doors.a2a import A2aDoor
 from sidecar.doors.everruns import EverrunsDoor
 from sidecar.doors.everruns_stream import UNAVAILABLE
+from sidecar.doors.moi import MoiDoor
 from sidecar.doors.murmur import MurmurDoor
 from sidecar.model import TaskAcceptance, Work
 from sidecar.serve.endpoint import Served
@@ -46,6 +47,10 @@ class Front:
     def sessions(self) -> EverrunsDoor:
         """The Everruns door, made for one request: most capsules never need it."""
         return EverrunsDoor(self.log, self.engine, self.capsule)
+
+    def moi(self) -> MoiDoor:
+        """Make the MOI door, for one request."""
+        return MoiDoor(self.engine, self.capsule, self.count)
 
     @property
     def accepts(self) -> bool:
@@ -92,7 +97,9 @@ class Fronts:
     async def open(self, capsule: Capsule) -> Served:
         """Return what a capsule's port shows; its port must be known."""
         settings = capsule.settings
-        capsule = replace(capsule, credentials=self._access.kinds(capsule))
+        if (kinds := self._access.kinds(capsule)) != capsule.credentials:
+            capsule = replace(capsule, credentials=kinds)
+        self._access.expiries.watch(capsule)
         self._exposed.note(capsule)
         engine = await self._engines.open(capsule.session_id, Rules.of(capsule, max_live=settings.tasks))
         await self._backends.open(engine, capsule)

@@ -496,3 +496,16 @@ async def test_the_second_port_wants_the_same_of_callers_of_a2a(tmp_path: Path) 
         request = request_bytes("POST", "/", headers=fields, body=call("tasks/get"))
         assert (await exchange(second, request)).status == 200
         assert (await exchange(made.port("a"), request)).status == 403
+
+
+async def test_a_key_that_ends_by_itself_takes_its_kind_with_it(tmp_path: Path) -> None:
+    """Without a key that may speak for end users there are no runtime tokens; a key's own kind stays."""
+    async with port(tmp_path) as served:
+
+        def kinds() -> list[str]:
+            return [kind.type for kind in served.bench.pool.capsules()[0].credentials]
+
+        await served.key(lasts=3600)
+        await served.key(end_users=True, lasts=0.5)
+        await until(lambda: kinds() == ["agent_key", "runtime_token"])
+        await until(lambda: kinds() == ["agent_key"])
