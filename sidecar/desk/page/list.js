@@ -1,6 +1,6 @@
 // All capsules: filter, sort, a page of them at a time, so that thousands weigh no more than fifty.
 
-import { copyButton, el, fill, foreign, number, plural, say, short, shown, stateMark } from "./dom.js";
+import { announce, copyButton, el, fill, foreign, number, plural, say, short, shown, stateMark } from "./dom.js";
 
 const PER_PAGE = 50;
 const STATES = ["serving", "unbound", "refused", "disabled", "artifact"];
@@ -110,14 +110,15 @@ export class ListView {
       page: Math.max(1, Number.parseInt(settings.get("page") ?? "1", 10) || 1),
     };
     if (this.filter.value !== this.settings.q) this.filter.value = this.settings.q;
-    const came = this.section.hidden;
+    const came = this.section.hidden && this.left;
     this.section.hidden = false;
     document.title = "Capsules · sidecar";
     this.update();
-    if (came && this.back) this.back.focus();
+    if (came) (this.back?.isConnected ? this.back : this.find("list-title")).focus();
   }
 
   hide() {
+    this.left = !this.section.hidden || this.left;
     this.section.hidden = true;
   }
 
@@ -149,7 +150,18 @@ export class ListView {
       else cell.setAttribute("aria-sort", FALLING.has(key) === this.settings.turned ? "ascending" : "descending");
     }
     this.draw(found.slice(first, first + PER_PAGE));
+    this.tell(found.length);
     this.turn(page, pages, first, found.length);
+  }
+
+  /** Say how many are found, once typing has come to rest. */
+  tell(count) {
+    const asked = `${this.settings.q} ${this.settings.only}`;
+    if (asked === this.asked) return;
+    const first = this.asked === undefined;
+    this.asked = asked;
+    clearTimeout(this.telling);
+    if (!first) this.telling = setTimeout(() => announce(`${plural(count, "capsule")} found`), 600);
   }
 
   chosen(rows) {

@@ -138,13 +138,19 @@ export class Connect {
 
   async read(body, row) {
     const { cards } = await call("GET", `${base(row)}/cards`, { signal: this.ends.signal });
-    for (const [title, about, text] of snippets(row, new Set(cards.map(({ view }) => view)))) {
+    if (cards.some(({ card }) => Object.keys(card.securitySchemes ?? {}).length)) {
+      body.append(el("p", { class: "notice" }, "This capsule asks for a credential: send it along, with curl as ", el("code", { textContent: "-H 'authorization: Bearer KEY'" }), ". ", el("code", { textContent: `sidecar keys create ${row.id}` }), " makes one."));
+    }
+    for (const [title, about, text] of snippets(row, new Map(cards.map((card) => [card.view, card])))) {
       body.append(el("section", { class: "snippet", "aria-label": title }, el("h2", { textContent: title }), el("p", { class: "muted", textContent: about }), el("div", { class: "code-box" }, copyButton(() => text, `the snippet “${title}”`, "Copy"), el("pre", { class: "code", tabIndex: 0, textContent: shownLines(text, 8000) }))));
     }
   }
 }
 
-/** Return what can be pasted: title, what it is for, and the text. Nothing in it is a manifest's, but ids and addresses. */
+/**
+ * Return what can be pasted: title, what it is for, and the text. Nothing in it is a manifest's, but ids and addresses.
+ * `views` are the capsule's cards by the name of their view.
+ */
 export function snippets(row, views) {
   const url = `http://${row.url}`;
   const desk = new URL(".", location.href).href.replace(/\/$/, "");
@@ -168,6 +174,13 @@ export function snippets(row, views) {
       "JavaScript, A2A SDK",
       "npm install @a2a-js/sdk@1",
       `import { randomUUID } from 'node:crypto';\nimport { SendMessageRequest } from '@a2a-js/sdk';\nimport { ClientFactory } from '@a2a-js/sdk/client';\n\nconst client = await new ClientFactory().createFromUrl('${url}');\nconst message = { messageId: randomUUID(), role: 'ROLE_USER', parts: [{ text: 'hello' }] };\nfor await (const { payload } of client.sendMessageStream(SendMessageRequest.fromJSON({ message }))) {\n  if (payload.$case !== 'artifactUpdate') continue;\n  for (const part of payload.value.artifact.parts) process.stdout.write(part.content.value);\n}`,
+    ]);
+  }
+  if (views.has("everruns")) {
+    found.push([
+      "Python, Everruns SDK",
+      "pip install 'everruns-sdk>=0.3,<0.4'; without credentials any key will do.",
+      `import asyncio\n\nfrom everruns_sdk import AgentClient\n\n\nasync def main():\n    async with AgentClient(agent_url="${views.get("everruns").url}", credential="KEY") as agent:\n        session = await agent.create_session(title="A first conversation")\n        print(await agent.run("hello", session_id=session["id"]))\n\n\nasyncio.run(main())`,
     ]);
   }
   if (row.backend === "inbox") {
