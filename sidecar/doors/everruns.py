@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 BUSY: Final = 2
 """Seconds after which a caller who found no room may try again."""
+LISTED_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of events beyond which a list ends; whoever reads it asks again from its last number on."""
 LONGEST_HEARTBEAT: Final = 30.0
 """Seconds between two comments on a stream at most: the published client takes 45 without any for a broken one."""
 
@@ -113,8 +115,8 @@ class EverrunsDoor:
             return Made(message_reply(given, task.id))
 
     async def events(self, everruns_id: str, after: int, most: int) -> dict[str, Any]:
-        """Return events of a session that was found, the oldest first."""
-        found = await self._log.events(everruns_id, after, most)
+        """Return events of a session that was found, the oldest first: fewer than `most` where they are big."""
+        found = await self._log.events(everruns_id, after, most, LISTED_BYTES)
         return {"data": [everruns.envelope(everruns_id, event) for event in found]}
 
     async def cancel(self, owner: str, everruns_id: str) -> None:

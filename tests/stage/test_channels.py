@@ -122,6 +122,18 @@ async def test_a_client_that_reads_nothing_is_cut_off_and_costs_no_memory(stage:
             )
 
 
+async def test_a_list_of_big_events_is_read_in_parts(stage: Stage) -> None:
+    """Fewer than were asked for; from the last number on come the others."""
+    session = await stage.session()
+    await stage.say(session, "big")
+    await stage.work(*(said.Text("x" * 1_000_000) for _ in range(10)), said.Failed("enough"))
+    found: list[int] = []
+    while events := await stage.events(session, f"after_sequence={found[-1] if found else 0}&limit=500"):
+        assert len(events) <= 7
+        found += [event["sequence"] for event in events]
+    assert found == list(range(1, 14))
+
+
 async def test_a_key_against_repeats_is_good_for_a_day(stage: Stage) -> None:
     """Then it is a new one; trimming forgets the reply."""
     first = await stage.ask("POST", "a/sessions", {}, Idempotency_Key="k")

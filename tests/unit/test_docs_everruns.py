@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sidecar.desk import channels
+from sidecar.desk.channel_asks import CHANNEL
 from sidecar.dialects import everruns
 from sidecar.doors import everruns_stream
 from sidecar.ops.metrics import OF_CHANNELS
@@ -42,7 +43,7 @@ def test_the_page_lists_every_route() -> None:
         channels.CANCEL,
         channels.RUNTIME_AUTH,
     }
-    assert {channels.CHANNEL + path for path in listed} == routes
+    assert {CHANNEL + path for path in listed} == routes
 
 
 def test_the_page_says_what_becomes_of_everything_that_a_worker_says() -> None:
