@@ -249,16 +249,7 @@ class Desk:
         return await EventStream(self._changes.subscribe()).send(request)
 
     async def _paged(self, request: web.BaseRequest) -> Answer:
-        path = _path(request)
-        if path == page.PAGE:
-            return self._page.show(request, self._access)
-        if path == page.LINK:
-            return self._page.linked(request, self._access)
-        if path == page.SIGN_IN:
-            return await self._page.signed_in(request)
-        if path == page.SIGN_OUT:
-            return self._page.signed_out(request)
-        return self._page.file(request, path.rpartition("/")[2])
+        return await self._page.answer(request, _path(request), self._access)
 
     async def _looked(self, request: web.BaseRequest) -> Answer | web.StreamResponse:
         template = template_of(_path(request))

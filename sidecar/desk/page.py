@@ -86,20 +86,32 @@ class Page:
             if entry.name.rpartition(".")[2] in TYPES
         }
 
+    async def answer(self, request: web.BaseRequest, path: str, access: Access) -> Answer:
+        """Answer a request to one of the paths of `METHODS`. Raises RefusedError."""
+        if path == PAGE:
+            return self._show(request, access)
+        if path == LINK:
+            return self._linked(request, access)
+        if path == SIGN_IN:
+            return await self._signed_in(request)
+        if path == SIGN_OUT:
+            return self._signed_out(request)
+        return self._asset(request, path.rpartition("/")[2])
+
     def link(self, access: Access) -> str:
         """Return a link that opens the page: once and for a minute, unless the desk is open to all."""
         base = f"{self._url().rstrip('/')}/"
         # what is behind # goes to no server, no log and no other page
         return base if access.open else f"{base}#link={self._sign_in.link()}"
 
-    def linked(self, request: web.BaseRequest, access: Access) -> Answer:
+    def _linked(self, request: web.BaseRequest, access: Access) -> Answer:
         """Answer a request for a link, which takes the admin token itself. Raises RefusedError."""
         if not access.open and hdrs.AUTHORIZATION not in request.headers:
             raise RefusedError(_ADMIN_ONLY)
         life = None if access.open else int(self._sign_in.link_life)
         return json_answer({"url": self.link(access), "expires_in": life}, api.UNCACHED)
 
-    def show(self, request: web.BaseRequest, access: Access) -> Answer:
+    def _show(self, request: web.BaseRequest, access: Access) -> Answer:
         """Answer `/`: the page, with 401 for who has not signed in, so that it can ask for a link. Raises RefusedError."""
         whole, known = self._files["index.html"]
         if self._sign_in.visitor(request.headers) is None:
@@ -112,13 +124,13 @@ class Page:
                 return Answer(error.refusal.status, headers, whole.body)
         return _unless_known(request, whole, known)
 
-    def file(self, request: web.BaseRequest, name: str) -> Answer:
+    def _asset(self, request: web.BaseRequest, name: str) -> Answer:
         """Answer for one of the page's files. Raises RefusedError."""
         if name not in self._files or name == "index.html":
             raise RefusedError(_NO_FILE)
         return _unless_known(request, *self._files[name])
 
-    async def signed_in(self, request: web.BaseRequest) -> Answer:
+    async def _signed_in(self, request: web.BaseRequest) -> Answer:
         """Open a session by a link: the cookie goes into the browser's jar, the key to the page. Raises RefusedError."""
         opened = self._sign_in.open(token_of(await read_json_body(request, limit=BODY, within=BODY_TIMEOUT)))
         if opened is None:
@@ -126,7 +138,7 @@ class Page:
         told = {"key": opened.key, "expires_in": int(self._sign_in.life)}
         return json_answer(told, api.UNCACHED, self._cookie(request, opened.cookie, int(self._sign_in.life)))
 
-    def signed_out(self, request: web.BaseRequest) -> Answer:
+    def _signed_out(self, request: web.BaseRequest) -> Answer:
         """End the session of a page, and what it holds open. Raises RefusedError."""
         session = self._sign_in.find(request.headers)
         if session is None:

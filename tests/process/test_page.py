@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
 import signal
+import subprocess
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.machine
 
+TIMED_OUT = 28
+"""What curl exits with where a stream has said nothing for as long as it may take."""
 DOCUMENT = Path(__file__).parents[2] / "docs" / "page.md"
 
 ASKING = """
@@ -403,6 +407,29 @@ async def test_an_open_desk_opens_without_a_link(root: Path, tmp_path: Path) -> 
             await tab.wait("document.querySelectorAll('#table .name').length === 4")
             assert await tab.run("document.getElementById('sign-out').checkVisibility()") is False
             assert tab.problems == []
+
+
+async def test_what_can_be_pasted_works(root: Path, tmp_path: Path) -> None:
+    """Curl's commands answer, programs compile; for a capsule with all that there is."""
+    async with opened(root, tmp_path) as (_, tab):
+        await tab.click("plain", "link")
+        await tab.click("Connect", "tab")
+        await tab.sees("Ask the desk")
+        told = await tab.run(
+            "[...document.querySelectorAll('.snippet')].map((s) => [s.ariaLabel, s.querySelector('pre').innerText])"
+        )
+        pasted = dict(told)
+        assert len(pasted) >= 10
+        for title, text in pasted.items():
+            if title.startswith(("Python", "Do its tasks")):
+                compile(text, title, "exec")
+            elif text.startswith("curl") and "STATE" not in text:
+                command = text.replace("curl ", "curl --max-time 2 ", 1)
+                done = await asyncio.to_thread(
+                    subprocess.run, ["bash", "-c", command], capture_output=True, timeout=30, check=False
+                )
+                said = re.search(rb'"(name|jsonrpc|root)"|^(id|event): ', done.stdout)
+                assert said or ("tream" in title and done.returncode == TIMED_OUT), f"{title}: {done}"
 
 
 async def test_it_works_below_a_path_of_a_proxy(root: Path, tmp_path: Path) -> None:
