@@ -61,7 +61,7 @@ class Memory:
         self._by_pair: dict[Pair, Session] = {}
         self._by_id: dict[str, Session] = {}
         self._gone: dict[Pair, Session] = {}
-        self._names: dict[str, dict[str, Session]] = {}
+        self._in: dict[str, tuple[Session, ...]] = {}
         for session in sessions:
             self._keep(session)
 
@@ -76,7 +76,7 @@ class Memory:
 
     def present(self, directory: str) -> Session | None:
         """Return the session in a directory that is not gone: at most one of its names has one."""
-        return next((s for s in self._names.get(directory, {}).values() if s.gone_at is None), None)
+        return next((s for s in self._in.get(directory, ()) if s.gone_at is None), None)
 
     def all_present(self) -> Iterator[Session]:
         """Yield the sessions that are not gone."""
@@ -101,18 +101,22 @@ class Memory:
             self._by_pair.pop(session.pair, None)
             self._by_id.pop(session.id, None)
             self._gone.pop(session.pair, None)
-            names = self._names.get(session.directory, {})
-            names.pop(session.name, None)
-            if not names:
-                self._names.pop(session.directory, None)
+            if others := self._others(session):
+                self._in[session.directory] = others
+            else:
+                self._in.pop(session.directory, None)
                 self.ports.forget(session.directory)
         for session in changes.kept:
             self._keep(session)
 
+    def _others(self, session: Session) -> tuple[Session, ...]:
+        """Return the sessions that its directory has under other names: most have none."""
+        return tuple(s for s in self._in.get(session.directory, ()) if s.name != session.name)
+
     def _keep(self, session: Session) -> None:
         self._by_pair[session.pair] = session
         self._by_id[session.id] = session
-        self._names.setdefault(session.directory, {})[session.name] = session
+        self._in[session.directory] = (*self._others(session), session)
         if session.gone_at is None:
             self._gone.pop(session.pair, None)
         else:

@@ -107,12 +107,14 @@ class HttpServer(Server):
         self._handle = handle
         self._listening: tuple[asyncio.Server, ...] = ()
         self._gone: asyncio.Event | None = None
+        self._address = ""
 
     async def start(self, sockets: Sequence[socket.socket]) -> None:
         """Accept connections on bound sockets, which are the server's from here on."""
         loop = asyncio.get_running_loop()
         for sock in sockets:
-            accept = partial(self._accept, intern(sock.getsockname()[0]))
+            self._address = address = intern(sock.getsockname()[0])
+            accept = self._accept if len(sockets) == 1 else partial(self._accept, address)
             self._listening += (await loop.create_server(accept, sock=sock, backlog=BACKLOG),)
 
     @property
@@ -193,11 +195,11 @@ class HttpServer(Server):
         if self._gone is not None:
             self._gone.set()
 
-    def _accept(self, address: str) -> asyncio.Protocol:
+    def _accept(self, address: str | None = None) -> asyncio.Protocol:
         policy = self.policy
         if len(self._connections) >= policy.limits.connections or policy.connections >= policy.most:
             return TurnedAway(self)
-        return Connection(self, address)
+        return Connection(self, address or self._address)
 
     def note_refusal(self, connection: Connection, refused: Refusal) -> None:
         """Have a refusal that its sender may not see logged, rarely enough."""
