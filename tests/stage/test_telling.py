@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from sidecar.errors import StoreError
 from sidecar.events import EventKind, TaskState
 from sidecar.tasks.follow import QUEUED, TAKEN, GapError
 from sidecar.tasks.model import Input
 from sidecar.tasks.said import Artifact, Completed, InputRequired, Reply, Status, Text, Turn
-from tests.support.sessions import capsule, session
+from tests.support.gates import Gate, poison
+from tests.support.sessions import SESSION, capsule, session
 from tests.support.working import Working, work
 
 if TYPE_CHECKING:
@@ -349,3 +351,70 @@ async def test_big_events_wait_in_the_log_and_not_in_memory(tmp_path: Path) -> N
             if taken[-1].event.final:
                 follower.close()
         assert names == [str(number) for number in range(12)]
+
+
+async def test_nothing_is_told_before_its_commit(tmp_path: Path) -> None:
+    """A record that rests on a change waits for it; where that fails, it is as if it had never been."""
+    async with session(tmp_path, QUEUE) as s:
+        worker = await begun(s.engine)
+        found = await s.engine.telling.follow(worker.id)
+        assert found is not None
+        _, follower = found
+        for fails in (False, True):
+            gate = Gate(s.store)
+            await gate.reached()
+            saying = asyncio.ensure_future(worker.say(Text(f"{fails} ")))
+            await asyncio.sleep(0)
+            reading = asyncio.ensure_future(record(s.engine, worker.id))
+            hearing = asyncio.ensure_future(events(follower, 1))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not reading.done()
+            assert not hearing.done()
+            if fails:
+                poison(s.store).add_done_callback(lambda done: done.exception())
+            gate.open()
+            if fails:
+                for failed in (saying, reading):
+                    with pytest.raises(StoreError):
+                        await failed
+                hearing.cancel()
+            else:
+                await saying
+                assert parts_of((await reading).artifacts[0].parts) == "False "
+                assert await hearing == [("text", "False ")]
+        assert parts_of((await record(s.engine, worker.id)).artifacts[0].parts) == "False "
+        await worker.say(Text("more"))
+        assert await events(follower, 1) == [("text", "more")]
+        follower.close()
+
+
+async def test_what_seemed_to_fail_and_did_not_is_heard(tmp_path: Path) -> None:
+    """As an error of the disk can have it: what the log says in the end counts."""
+    async with session(tmp_path, QUEUE) as s:
+        worker = await begun(s.engine)
+        found = await s.engine.telling.follow(worker.id)
+        assert found is not None
+        _, follower = found
+        data = '{"text": "kept", "final": false}'
+        await s.store.write(
+            lambda c: c.execute(
+                "INSERT INTO events (session_id, seq, frame, task_id, context_id, kind, data, at, number)"
+                " VALUES (?, 2, 2, ?, 'ctx', 'text', ?, 0, 3)",
+                (SESSION, worker.id, data),
+            )
+        )
+        gate = Gate(s.store)
+        await gate.reached()
+        saying = asyncio.ensure_future(worker.say(Text("kept")))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        poison(s.store).add_done_callback(lambda done: done.exception())
+        gate.open()
+        with pytest.raises(StoreError):
+            await saying
+        hearing = asyncio.ensure_future(events(follower, 2))
+        await worker.say(Text(" and on"))
+        assert await hearing == [("text", "kept"), ("text", " and on")]
+        assert parts_of((await record(s.engine, worker.id)).artifacts[0].parts) == "kept and on"
+        follower.close()
