@@ -42,7 +42,7 @@ def capsules(count: int, env: Mapping[str, str] | None = None) -> Iterator[tuple
     """Run a sidecar with so many capsules."""
     with (
         many(count) as (root, state),
-        running(["--root", str(root)], state=state, env={**PORTS, **(env or {})}) as it,
+        running(["--root", str(root)], state=state, env={**PORTS, **(env or {})}, within=120) as it,
     ):
         yield it, root
 
