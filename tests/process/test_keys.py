@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.serving import PORTS
 from tests.support.spawned import Spawned, running, write_capsule
 from tests.support.spawned import sidecar as command
 from tests.support.waiting import until_sync
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from subprocess import CompletedProcess
 
-CARD = "/.well-known/agent-card.json"
+OWN_PORTS = {"SIDECAR_LISTEN__PORTS": f"{PORTS[0] + 200}-{PORTS[1]}"}
+"""Ports that are remembered over a restart must be free again, also where other tests run at the same time."""
 
 
 def a_root(path: Path) -> Path:
@@ -127,13 +129,13 @@ def test_the_last_key_that_is_forgotten_opens_the_capsule_again(sidecar: Spawned
 def test_keys_survive_the_sidecar(root: Path, tmp_path: Path) -> None:
     """Also where the capsule is gone meanwhile: it is not open when it returns."""
     state = tmp_path / "state"
-    with running(["--root", str(root)], state=state) as sidecar:
+    with running(["--root", str(root)], state=state, env=OWN_PORTS) as sidecar:
         key = made(sidecar, "create", "a", "--operator")
         over = made(sidecar, "create", "a", "--operator")
         made(sidecar, "revoke", "a", over["key_id"])
         sidecar.signal(signal.SIGKILL)
         sidecar.process.wait(timeout=30)
-    with running(["--root", str(root)], state=state) as sidecar:
+    with running(["--root", str(root)], state=state, env=OWN_PORTS) as sidecar:
         assert [called(sidecar, "a", one) for one in (None, key["key"], over["key"])] == [401, 200, 401]
         (root / "a/murmur.yaml").rename(root / "a/aside")
         until_sync(lambda: "a" not in sidecar.capsules(), what="the capsule's end")
@@ -198,7 +200,7 @@ def test_strangers_that_are_let_in_are_warned_about(root: Path, tmp_path: Path) 
     )
     state = tmp_path / "state"
     arguments = ["--config", str(config)]
-    environ = {"SIDECAR_DESK__PORT": "0"}
+    environ = {"SIDECAR_DESK__PORT": "0", **OWN_PORTS}
     with running(arguments, state=state, env=environ) as sidecar:
         for name in ("a", "b"):
             sidecar.event("capsule_open_to_others", capsule=name, hosts=["0.0.0.0"])
