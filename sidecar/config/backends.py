@@ -89,6 +89,10 @@ class CapsuleConfig(Block):
     conversation_starters: v.Prompts = key(
         (), "Prompts that Everruns clients may offer to begin with.", written=[]
     )
+    agent_code: v.AgentCode | None = key(
+        None, "The code by which MOI clients may ask for the capsule; null: by its id alone."
+    )
+    moi_workspace: v.Name = key("system", "The MOI workspace that sees the capsule; system: all of them do.")
     door: Literal["auto", "open", "authenticated"] = key(
         "auto",
         "Who may use POST / and the files: anyone, or the admin token and the operator's keys; "

@@ -36,6 +36,7 @@ def findings(keys: Keys, ephemeral: PortRange | None) -> Iterator[Finding]:
     yield from _hosts(keys)
     yield from _ports(keys)
     yield from _channels(keys)
+    yield from _codes(keys)
     yield from _public_url(keys)
     if ephemeral is not None:
         yield from _ephemeral(keys, ephemeral)
@@ -100,6 +101,19 @@ def _channels(keys: Keys) -> Iterator[Finding]:
             if other != f"capsules.{name}.channel_id":
                 message = f"{own.channel_id} leads to {other} already"
                 yield Finding(("capsules", name, "channel_id"), CONTRADICTION, message)
+
+
+def _codes(keys: Keys) -> Iterator[Finding]:
+    """Yield the codes that lead to two capsules of one workspace."""
+    taken: dict[tuple[str, str], str] = {}
+    for name, own in keys.capsules.items():
+        if own.agent_code is not None:
+            other = taken.setdefault((own.moi_workspace, own.agent_code), name)
+            if other != name:
+                message = (
+                    f"{own.agent_code} is the code of {other} already, in the workspace {own.moi_workspace}"
+                )
+                yield Finding(("capsules", name, "agent_code"), CONTRADICTION, message)
 
 
 def _ephemeral(keys: Keys, ephemeral: PortRange) -> Iterator[Finding]:

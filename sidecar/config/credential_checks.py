@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from sidecar.config.schema import Keys
 
 OPEN: Final = "W-CFG-016"
+SYSTEM: Final = "system"
+"""The MOI workspace whose capsules everybody sees."""
 INSIDE: Final = (".local", ".internal", ".lan", ".home.arpa")
 """Names that lead nowhere but inside (RFC 6762, RFC 8375, and the reserved `internal`)."""
 
@@ -115,3 +117,8 @@ def _moi_keys(keys: Keys) -> Iterator[Finding]:
             yield Finding(place, CONTRADICTION, "is blank; write {env: NAME} or {file: PATH}")
         elif seen.setdefault(one.key, index) != index:
             yield Finding(place, CONTRADICTION, f"auth.moi_keys[{seen[one.key]}] is this key already")
+    open_to = {SYSTEM, *(one.workspace for one in keys.auth.moi_keys)}
+    for capsule_id, own in keys.capsules.items():
+        if keys.auth.moi_keys and own.moi_workspace not in open_to:
+            message = f"no key of auth.moi_keys belongs to {own.moi_workspace}, so that none of them sees the capsule"
+            yield Finding(("capsules", capsule_id, "moi_workspace"), UNUSED, message)

@@ -17,7 +17,6 @@ from sidecar.model import AuthSettings, PersonalToken, ProviderSettings, Rate
 _SHA256: Final = re.compile("[0-9a-fA-F]{64}", re.ASCII)
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+", re.ASCII)
 """A scope token (RFC 6749 section 3.3)."""
-_NAME: Final = re.compile("[A-Za-z0-9._@-]{1,128}", re.ASCII)
 
 
 def _issuer(written: str) -> str:
@@ -38,12 +37,6 @@ def _digest(written: str) -> str:
 def _scope(written: str) -> str:
     if _SCOPE.fullmatch(written) is None:
         raise ValueError(f"{quoted(written)} is no scope: one word, with a list item for each")
-    return written
-
-
-def _name(written: str) -> str:
-    if _NAME.fullmatch(written) is None:
-        raise ValueError(f"{quoted(written)} is no name: 1 to 128 letters, digits, `.`, `_`, `-` and `@`")
     return written
 
 
@@ -70,9 +63,6 @@ Digest: TypeAlias = Annotated[
     str, PlainValidator(v.text(_digest, "64 hex digits")), _schema(pattern=f"^{_SHA256.pattern}$")
 ]
 Scope: TypeAlias = Annotated[str, PlainValidator(v.text(_scope, "a scope")), _schema()]
-Name: TypeAlias = Annotated[
-    str, PlainValidator(v.text(_name, "a name")), _schema(pattern=f"^{_NAME.pattern}$")
-]
 Word: TypeAlias = Annotated[str, PlainValidator(v.text(_word, "text")), _schema()]
 OneOrMore: TypeAlias = Annotated[
     tuple[Word, ...],
@@ -126,14 +116,14 @@ class PersonalTokenEntry(Block):
     """The personal access token of a member."""
 
     sha256: Digest = Field(description="SHA-256 of the token, which begins with sc_pat_, in hex.")
-    member: Name = Field(description="Whose it is.")
+    member: v.Name = Field(description="Whose it is.")
 
 
 class MoiKeyEntry(Block):
     """A key of the MOI view."""
 
     key: b.MaybeSecret = Field(description="The key: {env: NAME} or {file: PATH}.")
-    workspace: Name = Field(description="The workspace that it belongs to.")
+    workspace: v.Name = Field(description="The workspace that it belongs to.")
 
 
 class Auth(Block):

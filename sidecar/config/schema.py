@@ -21,7 +21,7 @@ from sidecar.config.blocks import Block, Desk, Heartbeat, Limits, Listen, Log, R
 from sidecar.config.credentials import Auth, general_auth, members_of
 from sidecar.config.effective import backend_of, command_of, forward_of, names_command
 from sidecar.errors import Problem, Severity
-from sidecar.model import InboxSettings, Settings
+from sidecar.model import AuthSettings, InboxSettings, Settings
 from sidecar.yamlfile import dotted
 
 if TYPE_CHECKING:
@@ -139,6 +139,25 @@ class Config(Keys):
         return {own.channel_id: name for name, own in self.capsules.items() if own.channel_id is not None}
 
     @cached_property
+    def agent_codes(self) -> Mapping[tuple[str, str], str]:
+        """The ids of the capsules that are given codes, by workspace and code."""
+        return {
+            (own.moi_workspace, own.agent_code): name
+            for name, own in self.capsules.items()
+            if own.agent_code is not None
+        }
+
+    @cached_property
+    def moi_workspaces(self) -> frozenset[str]:
+        """The workspaces that capsules are in."""
+        return frozenset({NO_SETTINGS.moi_workspace, *(own.moi_workspace for own in self.capsules.values())})
+
+    @cached_property
+    def all_auth(self) -> AuthSettings:
+        """The providers of all capsules, and the tokens that some of them take."""
+        return replace(general_auth(self.auth, None), personal_tokens=members_of(self.auth))
+
+    @cached_property
     def a2a_ports(self) -> frozenset[int]:
         """The second ports that capsules are given: nothing else is to be listened for there."""
         return frozenset(own.a2a_port for own in self.capsules.values() if own.a2a_port is not None)
@@ -206,6 +225,8 @@ class Config(Keys):
             a2a_port=own.a2a_port,
             channel_id=own.channel_id,
             conversation_starters=own.conversation_starters,
+            agent_code=own.agent_code,
+            moi_workspace=own.moi_workspace,
             card=own.card or general.card,
             concurrency=own.concurrency if own.concurrency is not None else general.concurrency,
             input_modes=own.input_modes,

@@ -36,6 +36,7 @@ PLACEHOLDERS: Final = ("id", "session_id")
 _DIGITS: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})", re.ASCII)
 _ID: Final = re.compile(r"[a-z0-9._~-]{1,129}", re.ASCII)
 _CHANNEL: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._~-]{1,129}", re.ASCII)
+_NAME: Final = re.compile("[A-Za-z0-9._@-]{1,128}", re.ASCII)
 _MEDIA_TYPE: Final = re.compile(r"\*/\*|[\w!#$&^.+-]{1,127}/[\w!#$&^.+*-]{1,127}", re.ASCII)
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 
@@ -224,6 +225,18 @@ def _channel_id(written: str) -> str:
     )
 
 
+def _agent_code(written: str) -> str:
+    if _CHANNEL.fullmatch(written):
+        return written
+    raise ValueError(f"{quoted(written)} is no code: 1 to 129 of A-Z, a-z, 0-9, `.`, `_`, `-`, `~`")
+
+
+def _name(written: str) -> str:
+    if _NAME.fullmatch(written) is None:
+        raise ValueError(f"{quoted(written)} is no name: 1 to 128 letters, digits, `.`, `_`, `-` and `@`")
+    return written
+
+
 def _some_text(written: str) -> str:
     if not written.strip():
         raise ValueError("is blank")
@@ -339,6 +352,16 @@ ChannelId: TypeAlias = Annotated[
     str,
     PlainValidator(text(_channel_id, "the id of a channel")),
     WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9._~-]{1,129}$"}),
+]
+AgentCode: TypeAlias = Annotated[
+    str,
+    PlainValidator(text(_agent_code, "the code of an agent")),
+    WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9._~-]{1,129}$"}),
+]
+Name: TypeAlias = Annotated[
+    str,
+    PlainValidator(text(_name, "a name")),
+    WithJsonSchema({"type": "string", "minLength": 1, "pattern": f"^{_NAME.pattern}$"}),
 ]
 Prompts: TypeAlias = Annotated[
     tuple[Annotated[str, PlainValidator(text(_some_text, "text")), WithJsonSchema(_SOME_TEXT)], ...],

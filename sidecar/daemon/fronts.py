@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sidecar.doors.everruns_log import EverrunsLog
     from sidecar.doors.murmur import FrameStream
     from sidecar.model import Capsule
-    from sidecar.ops.metrics import Metrics
+    from sidecar.ops.metrics import Counters, Metrics
     from sidecar.planes.routes import Planes
     from sidecar.tasks.backend import Backend
     from sidecar.tasks.engine import Engine
@@ -42,6 +42,7 @@ class Front:
     engine: Engine
     door: MurmurDoor
     log: EverrunsLog
+    counters: Counters
 
     @property
     def sessions(self) -> EverrunsDoor:
@@ -50,7 +51,7 @@ class Front:
 
     def moi(self) -> MoiDoor:
         """Make the MOI door, for one request."""
-        return MoiDoor(self.engine, self.capsule, self.count)
+        return MoiDoor(self.engine, self.capsule, self.counters.request)
 
     @property
     def accepts(self) -> bool:
@@ -111,7 +112,7 @@ class Fronts:
             streams=settings.streams,
             count=counters.request,
         )
-        front = Front(capsule, engine, door, self._everruns)
+        front = Front(capsule, engine, door, self._everruns, counters)
         self._open[capsule.session_id] = self._by_capsule[capsule.id] = front
         a2a = partial(A2aDoor, engine, capsule, counters.request)
         return Served(
@@ -134,6 +135,10 @@ class Fronts:
     def of(self, capsule_id: str) -> Front | None:
         """Return what is served now under an id."""
         return self._by_capsule.get(capsule_id)
+
+    def capsules(self) -> Sequence[Capsule]:
+        """Return the capsules that are served now, sorted by id."""
+        return [self._by_capsule[capsule_id].capsule for capsule_id in sorted(self._by_capsule)]
 
     def backend(self, capsule_id: str) -> Backend | None:
         """Return what does the work of the capsule that is served now under an id."""

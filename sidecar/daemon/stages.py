@@ -11,6 +11,7 @@ from sidecar.auth.fixed import MoiKeys
 from sidecar.auth.keys import KeyRing
 from sidecar.auth.providers import Providers
 from sidecar.config.hosts import public_host, public_origin
+from sidecar.daemon.agent_directory import AgentDirectory
 from sidecar.daemon.backends import Backends, Makers
 from sidecar.daemon.channel_directory import ChannelDirectory
 from sidecar.daemon.front_desk import limits_of
@@ -98,6 +99,7 @@ class Stages:
             on_manifest=lambda refused: self.metrics.manifest(refused=refused),
         )
         self.channels = ChannelDirectory(self._fronts, self.registry.view, config)
+        self.agents = AgentDirectory(self._fronts, self.registry.view, config)
         self.source: Source[Loaded] = Source(
             config.roots,
             load=_loader(config),
@@ -126,6 +128,7 @@ class Stages:
         return Parts(
             view=self.registry.view,
             channels=self.channels,
+            agents=self.agents,
             access=self.access,
             metrics=self.metrics,
             gauges=self._gauges,
@@ -142,6 +145,7 @@ class Stages:
         self.engines.reconfigure(keep_events=config.tasks.keep_events, keep_tasks=config.tasks.keep_tasks)
         self.registry.reconfigure(config)
         self.channels.reconfigure(config)
+        self.agents.reconfigure(config)
         self.source.reconfigure(
             config.roots,
             watch=config.watch,

@@ -113,9 +113,12 @@ class Channels:
 
     def views(self, capsule: Capsule) -> tuple[View, ...]:
         """Return the card of a capsule as its callers see it, and where."""
-        url = f"{self._base()}{PREFIX}/{quote(_channel_of(capsule), safe='~')}"
         audience = "clients of Everruns, which show a credential of those that it names"
-        return (View("everruns", audience, url, self._card_of(capsule).whole.body),)
+        return (View("everruns", audience, self.url_of(capsule), self._card_of(capsule).whole.body),)
+
+    def url_of(self, capsule: Capsule) -> str:
+        """Return the agent base URL of a capsule."""
+        return f"{self._base()}{PREFIX}/{quote(_channel_of(capsule), safe='~')}"
 
     def _card_of(self, capsule: Capsule) -> CardDocument:
         base = self._base()

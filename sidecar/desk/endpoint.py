@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Final, cast
 from aiohttp import hdrs
 from aiohttp.web_response import StreamResponse
 
-from sidecar.desk import api, keys, looks, page, tasks, workers
+from sidecar.desk import api, catalogs, keys, looks, moi, page, tasks, workers
+from sidecar.desk.catalogs import Catalogs
 from sidecar.desk.changes import MOST, Changes
 from sidecar.desk.channels import PREFIX, Channels
 from sidecar.desk.handles import HANDLE, HANDLES, METHODS
+from sidecar.desk.moi import Moi
 from sidecar.desk.page import Page
 from sidecar.desk.sign_in import SignIn
 from sidecar.desk.targets import CAPSULE, parts_of, template_of
@@ -30,11 +32,13 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from sidecar.auth.access import Access as CapsuleAccess
+    from sidecar.cards.views import View
     from sidecar.desk.access import Access
     from sidecar.desk.channels import Directory
     from sidecar.desk.handles import Handles
+    from sidecar.desk.moi_callers import Directory as Agents
     from sidecar.desk.sign_in import Session
-    from sidecar.model import CapsuleStatus, ConfigStatus, RegistryView, RootStatus
+    from sidecar.model import Capsule, CapsuleStatus, ConfigStatus, RegistryView, RootStatus
     from sidecar.ops.metrics import Gauges, Metrics, Snapshot
     from sidecar.web.connection import Connection
 
@@ -49,6 +53,7 @@ CAPSULES: Final = "/api/capsules"
 SESSIONS: Final = "/api/sessions"
 EVENTS: Final = "/api/events"
 CHANNELS: Final = PREFIX + "/"
+MOI: Final = moi.PREFIX + "/"
 OUTCOMES: Final = {200: "ok", 204: "ok", 304: "not_modified", 422: "config_refused", 503: "unavailable"}
 
 
@@ -63,6 +68,7 @@ class Parts:
 
     view: RegistryView
     channels: Directory
+    agents: Agents
     access: CapsuleAccess
     metrics: Metrics
     gauges: Callable[[], Gauges]
@@ -100,6 +106,7 @@ class Desk:
         self._workers = parts.workers
         self._looks = parts.looks
         self._channels = Channels(parts.channels, parts.access, base=url)
+        self._moi = Moi(parts.agents, parts.access, base=url)
         self._changes = Changes(parts.view)
         self._sign_in = SignIn()
         self._page = Page(self._sign_in, url)
@@ -107,6 +114,7 @@ class Desk:
         self._worker_access = worker_access
         self._open_metrics = open_metrics
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="desk")
+        self._catalogs = Catalogs(parts.agents.served, _Places(url, self._channels, self._moi), self._writer)
         self._scrape: asyncio.Future[Answer] | None = None
         self._written: tuple[Shown, tuple[str, Answer]] | None = None
         self._paths: dict[str, tuple[tuple[str, ...], Action]] = {
@@ -120,6 +128,7 @@ class Desk:
             "/api/reload": ((hdrs.METH_POST,), self._reloaded),
             HANDLES: (METHODS[HANDLES], self._handled),
             HANDLE: (METHODS[HANDLE], self._handled),
+            **{path: (methods, self._cataloged) for path, methods in catalogs.METHODS.items()},
             **{template: (methods, self._keyed) for template, methods in keys.METHODS.items()},
             **{template: (methods, self._paged) for template, methods in page.METHODS.items()},
             **{template: (methods, self._looked) for template, methods in looks.METHODS.items()},
@@ -135,6 +144,7 @@ class Desk:
         self._access = access
         self._worker_access = worker_access
         self._open_metrics = open_metrics
+        self._moi.reconfigure()
 
     def close(self) -> None:
         """End the desk's thread and all sign-ins; call it once its listener is gone."""
@@ -146,6 +156,7 @@ class Desk:
         self._changes.end()
         self._tasks.end_streams()
         self._channels.end_streams()
+        self._moi.end_streams()
         self._workers.drain()
 
     def link(self) -> str:
@@ -158,8 +169,9 @@ class Desk:
         On the paths of operators and workers the credentials come first, so that a stranger learns nothing of what is there.
         """
         path = _path(request)
-        if path.startswith(CHANNELS):
-            template, outcome, told = await self._channels.answer(request, path)
+        view = self._channels if path.startswith(CHANNELS) else self._moi if path.startswith(MOI) else None
+        if view is not None:
+            template, outcome, told = await view.answer(request, path)
             self._metrics.desk_request(template, outcome)
             return told
         template = template_of(path)
@@ -203,6 +215,9 @@ class Desk:
 
     async def _healthz(self, _request: web.BaseRequest) -> Answer:
         return HEALTHY
+
+    async def _cataloged(self, request: web.BaseRequest) -> Answer:
+        return await self._catalogs.answer(request, _path(request))
 
     async def _readyz(self, _request: web.BaseRequest) -> Answer:
         view = self._view
@@ -254,7 +269,10 @@ class Desk:
     async def _looked(self, request: web.BaseRequest) -> Answer | web.StreamResponse:
         template = template_of(_path(request))
         capsule_id = self._row(parts_of(_path(request))[0]).id
-        return await self._looks.answer(request, template, capsule_id, self._channels.views)
+        return await self._looks.answer(request, template, capsule_id, self._views)
+
+    def _views(self, capsule: Capsule) -> tuple[View, ...]:
+        return (*self._channels.views(capsule), *self._moi.views(capsule))
 
     async def _handled(self, request: web.BaseRequest) -> Answer:
         capsule_id, _, *handle_id = parts_of(_path(request))
@@ -283,6 +301,21 @@ class Desk:
 
     async def _reloaded(self, _request: web.BaseRequest) -> Answer:
         return api.reload_answer(await self._reload())
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where things are on the desk."""
+
+    base: Callable[[], str]
+    channels: Channels
+    agents: Moi
+
+    def channel(self, capsule: Capsule) -> str:
+        return self.channels.url_of(capsule)
+
+    def moi(self) -> str:
+        return self.agents.door
 
 
 _TOO_MANY: Final = refusal("unavailable", "Too many pages watch the registry; close one, or try again later.")

@@ -23,6 +23,7 @@ _ROLES: Final = frozenset({"user", "agent"})
 
 class _A2A03(Dialect):
     version: ClassVar = "0.3"
+    name: ClassVar = "a2a-0.3"
     methods: ClassVar[Mapping[str, Call]] = {
         "message/send": Call.SEND,
         "message/stream": Call.STREAM,
@@ -96,3 +97,5 @@ class _A2A03(Dialect):
 
 
 A2A_03: Final[Dialect] = _A2A03()
+A2A03 = _A2A03
+"""For views that say the same with more to it."""

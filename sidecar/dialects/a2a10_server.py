@@ -35,6 +35,7 @@ _PART: Final = ("text", "raw", "url", "filename", "mediaType", "metadata")
 
 class _A2A10(Dialect):
     version: ClassVar = "1.0"
+    name: ClassVar = "a2a-1.0"
     methods: ClassVar[Mapping[str, Call]] = {
         "SendMessage": Call.SEND,
         "SendStreamingMessage": Call.STREAM,

@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 
 class Dialect(ABC):
-    """One version of A2A. It holds nothing: one object serves everybody.
+    """One version of A2A. It holds nothing: one object serves everybody. `name` tells it from others of its version.
 
     Readers raise RpcError. What the others return is the `result` of an answer or, in a list, of the frames that a
     stream shows. A record has the text of the reply, as far as it came, among its artifacts, under `a2a.response_id`.
     """
 
     version: ClassVar[str]
+    name: ClassVar[str]
     methods: ClassVar[Mapping[str, Call]]
 
     # What a caller asks for

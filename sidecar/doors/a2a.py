@@ -16,6 +16,7 @@ from sidecar.dialects.a2a03_server import A2A_03
 from sidecar.dialects.a2a10_server import A2A_10
 from sidecar.dialects.agent import NOT_CANCELABLE, NOT_FOUND
 from sidecar.dialects.jsonrpc import RpcError
+from sidecar.dialects.moi import MOI
 from sidecar.doors.a2a_streams import OneFrame, TaskStream, WaitingSend
 from sidecar.errors import RefusedError, StoreError, refusal
 from sidecar.events import Message, TaskState
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from sidecar.tasks.telling import Known
 
     Said = bytes | TaskStream | WaitingSend
-    Handler = Callable[["A2aDoor", "_Request"], Awaitable[Said]]
+    Handler = Callable[["A2aDoor", "Request"], Awaitable[Said]]
     Count = Callable[[str, str], None]
 
 DIALECTS: Final = (A2A_10, A2A_03)
@@ -49,7 +50,8 @@ _V03: Final = re.compile(r"0\.3(\.\d+)?", re.ASCII)
 _V10: Final = re.compile(r"1\.0(\.\d+)?", re.ASCII)
 _SPOKEN: Final[Mapping[str | None, Dialect]] = {None: A2A_03, "0.3": A2A_03, "1.0": A2A_10}
 """What clients send, and what it means; what else it may be is looked at more closely."""
-_METHODS: Final = {name: (each, call) for each in DIALECTS for name, call in each.methods.items()}
+METHODS: Final = {name: (each, call) for each in DIALECTS for name, call in each.methods.items()}
+"""By the name of a method, the dialect that has it, and what it asks for."""
 _KINDS: Final = {"text": "text/plain", "data": "application/json"}
 
 
@@ -84,7 +86,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class Request:
     """A call whose method and version are right."""
 
     dialect: Dialect
@@ -96,7 +98,7 @@ class _Request:
     @property
     def label(self) -> str:
         """What it is counted as."""
-        return LABELS[self.dialect.version, self.call]
+        return LABELS[self.dialect.name, self.call]
 
     def result(self, result: object) -> bytes:
         """Return the answer."""
@@ -104,21 +106,25 @@ class _Request:
 
 
 LABELS: Final = {
-    (each.version, call): f"a2a-{each.version}/{call.replace(' ', '-')}"
-    for each in DIALECTS
+    (each.name, call): f"{each.name}/{call.replace(' ', '-')}"
+    for each in (*DIALECTS, MOI)
     for call in each.methods.values()
 }
-"""What a call of a version is counted as."""
+"""What a call of a dialect is counted as."""
 
 
 class A2aDoor:
     """One capsule's A2A door as it is served now: cheap enough to be made for a request, over an engine that stays.
 
     `count` is called once per request with what was called and the outcome: `ok`, `stream`, `rejected`, `unavailable`
-    or the code of the error.
+    or the code of the error. `methods` is what is called by which name, `stream` makes streams, which write their
+    frames behind `frame_start`.
     """
 
     __slots__ = ("_capsule", "_count", "_engine")
+    methods: ClassVar[Mapping[str, tuple[Dialect, Call]]] = METHODS
+    stream: ClassVar[type[TaskStream]] = TaskStream
+    frame_start: ClassVar = b""
 
     def __init__(self, engine: Engine, capsule: Capsule, count: Count) -> None:
         self._engine = engine
@@ -135,25 +141,26 @@ class A2aDoor:
             envelope = jsonrpc.parse(body, nameless=True)
         except jsonrpc.RequestError as error:
             return self.error(asked, error.code, error.message, error.id)
-        if envelope.method not in _METHODS:
+        if envelope.method not in self.methods:
             return self.error(asked, jsonrpc.METHOD_NOT_FOUND, "Method not found", envelope.id)
-        dialect, call = _METHODS[envelope.method]
+        dialect, call = self.methods[envelope.method]
         try:
             _check_version(dialect, envelope.method, asked)
-            request = _Request(dialect, envelope.id, call, jsonrpc.params_of(envelope), asked.owner)
+            request = Request(dialect, envelope.id, call, jsonrpc.params_of(envelope), asked.owner)
             return await self._HANDLERS[call](self, request)
         except RpcError as error:
             code, message = error.code, error.message
         except StoreError as error:
             code, message = jsonrpc.INTERNAL_ERROR, f"Internal error: {error}"
         except RefusedError:
-            self._count(LABELS[dialect.version, call], "unavailable")
+            self._count(LABELS[dialect.name, call], "unavailable")
             raise
-        self._count(LABELS[dialect.version, call], str(code))
+        self._count(LABELS[dialect.name, call], str(code))
         answer = dialect.error(envelope.id, code, message)
         # clients of 0.3 that are set on a stream cannot tell the code of an error that comes as anything else
-        framed = asked.streams and dialect is A2A_03 and call in (Call.STREAM, Call.SUBSCRIBE)
-        return OneFrame(answer) if framed else answer
+        old = dialect.version == A2A_03.version
+        framed = asked.streams and old and call in (Call.STREAM, Call.SUBSCRIBE)
+        return OneFrame(answer, self.frame_start) if framed else answer
 
     def error(self, asked: Asked, code: int, message: str, request_id: Id = None) -> bytes:
         """Return the answer to what is no call that could be looked at."""
@@ -162,7 +169,7 @@ class A2aDoor:
 
     # Sends
 
-    async def _send(self, request: _Request) -> Said:
+    async def _send(self, request: Request) -> Said:
         sending = self._sending(request)
         if sending.task_id is not None:
             return await self._send_to(request, sending, sending.task_id)
@@ -181,7 +188,7 @@ class A2aDoor:
 
         return self._waiting(follower, answer)
 
-    async def _send_to(self, request: _Request, sending: Sending, task_id: str) -> Said:
+    async def _send_to(self, request: Request, sending: Sending, task_id: str) -> Said:
         """Deliver input to a task."""
         task = await self._waiting_task(request, sending, task_id)
         given = Input(sending.text, sending.json)
@@ -202,7 +209,7 @@ class A2aDoor:
         settings = self._capsule.settings
         return WaitingSend(follower, answer, heartbeat=settings.heartbeat_a2a, within=settings.blocking_send)
 
-    async def _answer_waiting(self, request: _Request, sending: Sending, otherwise: Record) -> bytes:
+    async def _answer_waiting(self, request: Request, sending: Sending, otherwise: Record) -> bytes:
         """Answer with the task as it stands, or with the message that its worker wants instead."""
         try:
             known = await self._engine.telling.record(otherwise.task.id)
@@ -215,12 +222,12 @@ class A2aDoor:
             return request.result(request.dialect.sent_message(record, record.reply))
         return self._sent(request, sending, record)
 
-    def _sent(self, request: _Request, sending: Sending, record: Record) -> bytes:
+    def _sent(self, request: Request, sending: Sending, record: Record) -> bytes:
         no_room = record.task.state is TaskState.REJECTED and record.task.turn == 0
         self._count(request.label, "rejected" if no_room else "ok")
         return request.result(request.dialect.sent_task(record, sending.history_length))
 
-    async def _stream(self, request: _Request) -> Said:
+    async def _stream(self, request: Request) -> Said:
         sending = self._sending(request)
         self._check_streams()
         given = Input(sending.text, sending.json)
@@ -234,7 +241,7 @@ class A2aDoor:
         self._count(request.label, "rejected" if follower is None else "stream")
         return self._opened(request, _new_record(task, sending), follower, sending.history_length, held=True)
 
-    async def _subscribe(self, request: _Request) -> Said:
+    async def _subscribe(self, request: Request) -> Said:
         task_id = request.dialect.read_task_id(request.params)
         task = await self._own(request, task_id)
         if task.state.terminal:
@@ -242,7 +249,7 @@ class A2aDoor:
         self._check_streams()
         return await self._stream_of(request, task_id, None)
 
-    async def _stream_of(self, request: _Request, task_id: str, history_length: int | None) -> TaskStream:
+    async def _stream_of(self, request: Request, task_id: str, history_length: int | None) -> TaskStream:
         """Open a stream of a task as it stands now; of one that has just ended it is short."""
         telling = self._engine.telling
         found = await telling.follow(task_id, streaming=True)
@@ -252,14 +259,14 @@ class A2aDoor:
 
     def _opened(
         self,
-        request: _Request,
+        request: Request,
         record: Record,
         follower: Follower | None,
         history_length: int | None,
         *,
         held: bool = False,
     ) -> TaskStream:
-        return TaskStream(
+        return self.stream(
             record,
             follower,
             dialect=request.dialect,
@@ -274,7 +281,7 @@ class A2aDoor:
             text = "Too many streams are open on this capsule; try again later."
             raise RefusedError(refusal("unavailable", text, ("Retry-After", "1")))
 
-    def _sending(self, request: _Request) -> Sending:
+    def _sending(self, request: Request) -> Sending:
         if self._capsule.manifest.lifecycle.task_acceptance is TaskAcceptance.NONE:
             raise RpcError(
                 a2a.UNSUPPORTED_OPERATION, "The capsule takes no messages: task_acceptance is none"
@@ -292,14 +299,14 @@ class A2aDoor:
 
     # Tasks that there are
 
-    async def _own(self, request: _Request, task_id: str) -> Task:
+    async def _own(self, request: Request, task_id: str) -> Task:
         """Return a task of the caller's; that of somebody else looks as if there were none."""
         task = await self._engine.get(task_id)
         if task is None or task.owner != request.owner:
             raise RpcError(NOT_FOUND, "Task not found")
         return task
 
-    async def _waiting_task(self, request: _Request, sending: Sending, task_id: str) -> Task:
+    async def _waiting_task(self, request: Request, sending: Sending, task_id: str) -> Task:
         """Return a task that a message may go to."""
         task = await self._own(request, task_id)
         if sending.context_id not in (None, task.context_id):
@@ -314,13 +321,13 @@ class A2aDoor:
         if task is None:  # between the look at it and the delivery
             raise RpcError(a2a.UNSUPPORTED_OPERATION, "The task does not wait for input any more")
 
-    async def _get(self, request: _Request) -> bytes:
+    async def _get(self, request: Request) -> bytes:
         query = request.dialect.read_get(request.params)
         known = await self._engine.telling.record(query.task_id)
         if known is None or _of(known).task.owner != request.owner:
             raise RpcError(NOT_FOUND, "Task not found")
         self._count(request.label, "ok")
-        way = (request.dialect.version, query.history_length)
+        way = (request.dialect.name, query.history_length)
         result = known.written.get(way)
         if result is None:
             written = orjson.dumps(request.dialect.task(_of(known), query.history_length))
@@ -329,7 +336,7 @@ class A2aDoor:
                 known.written[way] = result
         return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (orjson.dumps(request.id), result)
 
-    async def _list(self, request: _Request) -> bytes:
+    async def _list(self, request: Request) -> bytes:
         query = request.dialect.read_list(request.params)
         wanted = Wanted(
             request.owner,
@@ -345,7 +352,7 @@ class A2aDoor:
         self._count(request.label, "ok")
         return request.result(request.dialect.listing(page))
 
-    async def _cancel(self, request: _Request) -> bytes:
+    async def _cancel(self, request: Request) -> bytes:
         task_id = request.dialect.read_task_id(request.params)
         task = await self._own(request, task_id)
         if not task.state.terminal:
@@ -355,12 +362,12 @@ class A2aDoor:
                 return request.result(request.dialect.task(_of(await self._engine.telling.record(task_id))))
         raise RpcError(NOT_CANCELABLE, f"The task is over: it is {task.state}")
 
-    async def _push(self, _: _Request) -> bytes:
+    async def _push(self, _: Request) -> bytes:
         raise RpcError(
             a2a.PUSH_NOT_SUPPORTED, "Push notifications are not supported: stream, or ask for the task"
         )
 
-    async def _extended_card(self, request: _Request) -> bytes:
+    async def _extended_card(self, request: Request) -> bytes:
         """Return the card for those who have shown a credential: it holds nothing that others may not see."""
         capsule = self._capsule
         if not capsule.credentials:
@@ -386,7 +393,7 @@ def _check_version(dialect: Dialect, method: str, asked: Asked) -> None:
     speaks = asked.speaks
     if speaks is None:
         said = f"{asked.version!r} is not supported: the header A2A-Version may be 0.3 or 1.0"
-    elif speaks is not dialect:
+    elif speaks.version != dialect.version:
         said = (
             f"{method} is of A2A {dialect.version}, and the request of {speaks.version}:"
             f" send the header A2A-Version: {dialect.version}"

@@ -15,7 +15,7 @@ from sidecar.events import Event, EventKind
 from sidecar.tasks.follow import GapError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from sidecar.dialects.a2a_server import Dialect
     from sidecar.dialects.jsonrpc import Id
@@ -29,10 +29,13 @@ _END: Final = b"}\n\n"
 
 
 class OneFrame:
-    """A stream that says one thing: for a client of 0.3 that wants a stream, and gets an error."""
+    """A stream that says one thing: for a client of 0.3 that wants a stream, and gets an error.
 
-    def __init__(self, answer: bytes) -> None:
-        self._frame: bytes | None = b"data: %b\n\n" % answer
+    `start` is what its frame begins with.
+    """
+
+    def __init__(self, answer: bytes, start: bytes = b"") -> None:
+        self._frame: bytes | None = b"%bdata: %b\n\n" % (start, answer)
 
     async def next(self) -> bytes | None:
         """Return the frame, then None."""
@@ -127,8 +130,8 @@ class TaskStream:
         if dialect.closes(record.task.state):
             self._over = True
             if dialect.version == A2A_03.version:  # its clients wait for an event that is final
-                results += dialect.event_results(_last_status(record), begun=True)
-        return self._framed(orjson.dumps(result) for result in results)
+                results += dialect.event_results(last_status(record), begun=True)
+        return self._framed([orjson.dumps(result) for result in results])
 
     async def _more(self) -> bytes:
         told = [] if self._follower is None else await self._follower.next(self._heartbeat)
@@ -144,17 +147,17 @@ class TaskStream:
         for each in told:
             if self._over:
                 break
-            results = each.written.get(dialect.version)
+            results = each.written.get(dialect.name)
             if results is None:
                 results = [orjson.dumps(r) for r in dialect.event_results(each.event, begun=each.begun)]
-                each.written[dialect.version] = results
+                each.written[dialect.name] = results
             if results:
-                chunks.append(self._framed(results))
+                chunks.append(self._framed(results, each.event.number))
             event = each.event
             self._over = event.kind is EventKind.STATUS and dialect.closes(event.data["state"])
         return b"".join(chunks)
 
-    def _framed(self, results: Iterable[bytes]) -> bytes:
+    def _framed(self, results: Sequence[bytes], number: int | None = None) -> bytes:  # noqa: ARG002 - for those that show it
         return b"".join(self._start + result + _END for result in results)
 
 
@@ -209,7 +212,7 @@ def _is_heard(event: Event) -> bool:
     return event.kind is not EventKind.INPUT and not (event.kind is EventKind.STATUS and "turn" in event.data)
 
 
-def _last_status(record: Record) -> Event:
+def last_status(record: Record) -> Event:
     """Return the status that a task has as an event."""
     task = record.task
     data = {"state": task.state, "message": task.status, "response": task.output}

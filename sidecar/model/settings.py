@@ -164,6 +164,7 @@ class Settings:
     `hosts` are the addresses to listen on, `advertise` the host that cards name.
     `port` is the configured one or None; `a2a_port`, where there is one, serves A2A at its root beside it.
     `channel_id` is what Everruns clients call it instead of its id, `conversation_starters` what their card offers.
+    `agent_code` is what MOI clients may call it, who see it from `moi_workspace`, or from everywhere if that is system.
     `public_url` is the base of the URLs on cards, with `{id}` and `{port}` in it, where a proxy stands in front.
     `containment` None leaves the manifest's.
     `concurrency` counts running tasks, `tasks` is the most that may live, `streams` the most that may be open.
@@ -182,6 +183,8 @@ class Settings:
     a2a_port: int | None = None
     channel_id: str | None = None
     conversation_starters: tuple[str, ...] = ()
+    agent_code: str | None = None
+    moi_workspace: str = "system"
     internal_port: bool = False
     card: str = "full"
     concurrency: int = 1

@@ -32,7 +32,8 @@ A2A_REQUESTS: Final = frozenset(
     for call in A2A_CALLS
     if (version, call) != ("0.3", "list")
 )
-REQUESTS: Final = frozenset({"card", *(m.name for m in METHODS), *A2A_REQUESTS})
+MOI_REQUESTS: Final = frozenset(f"moi/{call}" for call in A2A_CALLS if call != "list")
+REQUESTS: Final = frozenset({"card", *(m.name for m in METHODS), *A2A_REQUESTS, *MOI_REQUESTS})
 PLANES: Final = frozenset({"files", "peer_files"})
 DESK_PATHS: Final = frozenset(
     {
@@ -59,6 +60,10 @@ DESK_PATHS: Final = frozenset(
         "/api/capsules/{id}/tasks/{task}",
         "/api/capsules/{id}/tasks/{task}/cancel",
         "/api/reload",
+        "/newmoi/agents/a2a",
+        "/newmoi/agents/card",
+        "/.well-known/ai-catalog.json",
+        "/.well-known/api-catalog",
         "/v1/channels/{channel_id}",
         "/v1/channels/{channel_id}/runtime-auth",
         "/v1/channels/{channel_id}/sessions",

@@ -44,10 +44,12 @@ class Frames(Protocol):
 class EventStream:
     """One stream of server-sent events on one connection (murmur reference, streams)."""
 
-    __slots__ = ("_connection", "_frames")
+    __slots__ = ("_frames", "_head")
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: Frames, *headers: tuple[str, str]) -> None:
+        """Take over frames; `headers` go out beside those of every stream."""
         self._frames = frames
+        self._head = HEAD + "".join(f"{name}: {value}\r\n" for name, value in headers).encode()
 
     async def send(self, request: web.BaseRequest) -> web.StreamResponse:
         """Send frames until they end or the client leaves; it raises ConnectionError or is cancelled then.
@@ -60,7 +62,7 @@ class EventStream:
         chunked = request.version == HttpVersion11
         connection.begin_stream(UNSENT)
         try:
-            start = (HEAD, date_line(int(time.time())), CHUNKED if chunked else CLOSES)
+            start = (self._head, date_line(int(time.time())), CHUNKED if chunked else CLOSES)
             await writer.write(b"".join(start), drain=False)
             while (frames := await self._frames.next()) is not None:
                 chunk = b"%x\r\n%b\r\n" % (len(frames), frames) if chunked else frames

@@ -22,7 +22,7 @@ from sidecar.ops.metrics import Gauges, Metrics
 from sidecar.planes.routes import Planes
 from tests.support.credentials import access_of, no_keys
 from tests.support.rawhttp import get, read_answer, request_bytes
-from tests.support.view import NoChannels, Shown
+from tests.support.view import NoAgents, NoChannels, Shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -60,6 +60,7 @@ class Moving:
         parts = Parts(
             view=Shown(),
             channels=NoChannels(),
+            agents=NoAgents(),
             access=access_of(),
             metrics=metrics,
             gauges=Gauges,

@@ -22,7 +22,7 @@ from sidecar.web.server import HttpLimits, HttpServer, Policy, RefusalLog
 from sidecar.web.sockets import listen
 from tests.support.credentials import access_of, no_keys
 from tests.support.rawhttp import Answer, get
-from tests.support.view import NoChannels, Shown
+from tests.support.view import NoAgents, NoChannels, Shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -64,6 +64,7 @@ async def running_desk(*, token: str | None = "s3cret") -> AsyncIterator[Running
     parts = Parts(
         view=stage.view,
         channels=NoChannels(),
+        agents=NoAgents(),
         access=access_of(),
         metrics=stage.metrics,
         gauges=lambda: Gauges(open_streams=7),

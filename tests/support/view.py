@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from sidecar.model import ConfigStatus
+from sidecar.model import AuthSettings, ConfigStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from sidecar.model import CapsuleStatus, RootStatus
+    from sidecar.model import Capsule, CapsuleStatus, RootStatus
 
 
 @dataclass
@@ -42,6 +42,23 @@ class Shown:
     def detail(self) -> Mapping[str, Any]:
         """Return the counts."""
         return self.counts
+
+
+class NoAgents:
+    """A directory of agents in which there are none."""
+
+    auth = AuthSettings()
+    workspaces = ("system",)
+
+    def agent(self, _agent_id: str) -> None:
+        """Return that there is no such agent."""
+
+    def coded(self, _code: str, _workspace: str) -> None:
+        """Return that there is no such agent."""
+
+    def served(self) -> Sequence[Capsule]:
+        """Return that nothing is served."""
+        return ()
 
 
 class NoChannels:

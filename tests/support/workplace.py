@@ -29,7 +29,7 @@ from tests.support.credentials import access_of, no_keys
 from tests.support.gates import Gate
 from tests.support.rawhttp import Answer, exchange, request_bytes
 from tests.support.sessions import SESSION
-from tests.support.view import NoChannels, Shown
+from tests.support.view import NoAgents, NoChannels, Shown
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -193,6 +193,7 @@ async def workplace(
     parts = Parts(
         view=Shown(),
         channels=NoChannels(),
+        agents=NoAgents(),
         access=access_of(),
         metrics=metrics,
         gauges=Gauges,

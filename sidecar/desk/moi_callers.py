@@ -1,0 +1,214 @@
+"""Who asks something of the MOI view, and which agents that one sees (MOI view, Credentials)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+
+from aiohttp import hdrs
+
+from sidecar.auth.caller import ANONYMOUS, CHALLENGE, END_USER, UNAUTHORIZED, Caller, bearer_of
+from sidecar.dialects.moi import MULTIPLE
+from sidecar.errors import RefusedError, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from multidict import CIMultiDictProxy
+
+    from sidecar.auth.access import Access
+    from sidecar.dialects.moi import Selection
+    from sidecar.doors.moi import MoiDoor
+    from sidecar.model import AuthSettings, Capsule
+
+MOI_KEY: Final = "moi-key"
+API_KEY: Final = "X-API-Key"
+WORKSPACE: Final = "X-Workspace-ID"
+SYSTEM: Final = "system"
+"""The workspace whose agents everybody sees."""
+
+_UNAUTHORIZED: Final = refusal(
+    "unauthorized",
+    "This needs one credential that is good here: moi-key: KEY, X-API-Key: KEY, or Authorization: Bearer TOKEN.",
+    ("www-authenticate", CHALLENGE),
+)
+_NOT_YOURS: Final = refusal(
+    "forbidden",
+    f"The key belongs to another workspace than {WORKSPACE} says.",
+    ("www-authenticate", f'{CHALLENGE}, error="insufficient_scope"'),
+)
+_ELSEWHERE: Final = refusal("bad_request", f"agent_workspace_id may be the caller's workspace or {SYSTEM}.")
+_TWO: Final = refusal("bad_request", "agent_id and agent_code are those of different agents.")
+_UNKNOWN: Final = refusal("not_found", "There is no such agent.")
+_NOT_SERVED: Final = refusal("unavailable", "The agent is not available now.")
+
+
+class Served(Protocol):
+    """What the view needs of a capsule that is served."""
+
+    @property
+    def capsule(self) -> Capsule:
+        """The capsule."""
+
+    def moi(self) -> MoiDoor:
+        """Make its door, for one request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A capsule that there is: its workspace, and what is served of it; None where nothing is now."""
+
+    id: str
+    workspace: str
+    served: Served | None
+
+
+class Directory(Protocol):
+    """Where selectors lead."""
+
+    @property
+    def auth(self) -> AuthSettings:
+        """The providers of all capsules, and the tokens of members that some of them take."""
+
+    @property
+    def workspaces(self) -> Collection[str]:
+        """Every workspace that an agent is in."""
+
+    def agent(self, agent_id: str) -> Agent | None:
+        """Return the agent with this id."""
+
+    def coded(self, code: str, workspace: str) -> Agent | None:
+        """Return the agent of a workspace that has this code."""
+
+    def served(self) -> Sequence[Capsule]:
+        """Return the capsules that are served now, sorted by id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who asks, before it is known of what.
+
+    `caller` and `workspace` are those of a key of the view. With a `token` it is left to the capsule that is meant
+    whose that is; `known` says that it is good for some capsule. Without any of these it is anybody.
+    """
+
+    caller: Caller | None = None
+    workspace: str | None = None
+    token: str | None = None
+    known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A caller who may use an agent."""
+
+    served: Served
+    caller: Caller
+
+
+async def visitor_of(access: Access, directory: Directory, headers: CIMultiDictProxy[str]) -> Visitor:
+    """Return who asks. Raises RefusedError: 400 for more than one credential, 401 for none or an unknown one, 403."""
+    given = [
+        (name, value) for name in (MOI_KEY, API_KEY, hdrs.AUTHORIZATION) for value in headers.getall(name, ())
+    ]
+    if len(given) > 1:
+        raise RefusedError(MULTIPLE)
+    closed = bool(access.moi_keys)
+    if not given:
+        if closed:
+            raise RefusedError(_UNAUTHORIZED)
+        return _ANYBODY
+    (name, value), token = given[0], None
+    if name == hdrs.AUTHORIZATION:
+        token = bearer_of(headers)
+        if token is None:
+            raise RefusedError(_UNAUTHORIZED)
+        value = token
+    if not closed and token is None:
+        return _ANYBODY
+    found = access.moi_caller(value) if closed else None
+    if found is not None:
+        wanted = headers.get(WORKSPACE)
+        if wanted not in (None, found[1]):
+            raise RefusedError(_NOT_YOURS)
+        return Visitor(*found)
+    known = token is not None and await access.is_known(token, directory.auth)
+    if closed and not known:
+        raise RefusedError(_UNAUTHORIZED)
+    return Visitor(token=token, known=known)
+
+
+async def admitted(
+    access: Access,
+    directory: Directory,
+    headers: CIMultiDictProxy[str],
+    visitor: Visitor,
+    selection: Selection,
+) -> Admitted:
+    """Return the agent that is meant, and who asks. Raises RefusedError: 400, 401, 403, 404, 503.
+
+    An agent that is not to be seen and one that there is not are told alike.
+    """
+    workspace = selection.workspace
+    if workspace is not None and visitor.token is None and workspace not in _of(visitor, directory):
+        raise RefusedError(_ELSEWHERE)
+    agent = _selected(directory, selection)
+    if agent is None or (
+        visitor.workspace is not None and agent.workspace not in (visitor.workspace, SYSTEM)
+    ):
+        raise RefusedError(_UNKNOWN)
+    served = agent.served
+    caller = visitor.caller
+    if caller is None:
+        if served is None and visitor.known:
+            raise RefusedError(_UNKNOWN)
+        caller = ANONYMOUS if served is None else await _caller(access, headers, visitor, served.capsule)
+        if workspace not in (None, SYSTEM, agent.workspace):
+            raise RefusedError(_ELSEWHERE)
+    if workspace not in (None, agent.workspace):
+        raise RefusedError(_UNKNOWN)
+    if served is None:
+        raise RefusedError(_NOT_SERVED)
+    return Admitted(served, caller)
+
+
+def _of(visitor: Visitor, directory: Directory) -> Collection[str]:
+    """Return the workspaces that a visitor may name."""
+    if visitor.workspace is None:
+        return (SYSTEM, *directory.workspaces)
+    return (SYSTEM, visitor.workspace)
+
+
+def _selected(directory: Directory, selection: Selection) -> Agent | None:
+    """Return the agent that both selectors lead to. Raises RefusedError where they lead to two."""
+    by_id = by_code = None
+    if selection.agent_id is not None:
+        by_id = directory.agent(selection.agent_id)
+    if selection.agent_code is not None:
+        by_code = directory.coded(selection.agent_code, selection.workspace or SYSTEM)
+        if selection.agent_id is None:
+            return by_code
+        if by_id is None or by_code is None or by_id.id != by_code.id:
+            raise RefusedError(_TWO)
+    return by_id
+
+
+async def _caller(
+    access: Access, headers: CIMultiDictProxy[str], visitor: Visitor, capsule: Capsule
+) -> Caller:
+    """Return whose token it is on a capsule, or that it is anybody's where the capsule has no credentials."""
+    if not access.wants(capsule):
+        if visitor.known:  # good for another one, which is all that it sees
+            raise RefusedError(_UNKNOWN)
+        return ANONYMOUS
+    if visitor.token is None:
+        raise RefusedError(_UNAUTHORIZED)
+    try:
+        return await access.bearer(capsule, visitor.token, headers.getall(END_USER, ()))
+    except RefusedError as error:
+        if error.refusal is UNAUTHORIZED:
+            raise RefusedError(_UNKNOWN if visitor.known else _UNAUTHORIZED) from None
+        raise
+
+
+_ANYBODY: Final = Visitor()
