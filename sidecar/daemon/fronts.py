@@ -12,7 +12,6 @@ from sidecar.daemon.exposed import Exposed
 from sidecar.doors.a2a import A2aDoor
 from sidecar.doors.everruns import EverrunsDoor
 from sidecar.doors.everruns_stream import UNAVAILABLE
-from sidecar.doors.moi import MoiDoor
 from sidecar.doors.murmur import MurmurDoor
 from sidecar.model import TaskAcceptance, Work
 from sidecar.serve.endpoint import Served
@@ -48,10 +47,6 @@ class Front:
     def sessions(self) -> EverrunsDoor:
         """The Everruns door, made for one request: most capsules never need it."""
         return EverrunsDoor(self.log, self.engine, self.capsule)
-
-    def moi(self) -> MoiDoor:
-        """Make the MOI door, for one request."""
-        return MoiDoor(self.engine, self.capsule, self.counters.request)
 
     @property
     def accepts(self) -> bool:
