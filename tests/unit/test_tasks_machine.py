@@ -430,3 +430,101 @@ def test_it_makes_no_difference_how_lines_are_put_together(lines: list[tuple[Sai
     assert one.events == many.events
     assert one.task == many.task
     assert [event.seq for event in one.events] == list(range(1, len(one.events) + 1))
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_an_artifact_without_an_id_gets_one_and_is_added_to_by_its_name(*, together: bool) -> None:
+    """Each that begins is one of its own; what is added goes to the last of its name, or to the last of all."""
+    life = Life()
+    lines: list[Said] = [
+        Artifact("a", None, ({"text": "1"},)),
+        Artifact("b", None, ({"text": "2"},)),
+        Artifact("a", None, ({"text": "3"},), append=True),
+        Artifact(None, None, ({"text": "4"},), append=True),
+        Turn(),
+        Artifact("a", None, ({"text": "5"},)),
+        Artifact("a", None, ({"text": "6"},), append=True),
+        Artifact("c", None, ({"text": "7"},), append=True),
+        Artifact("own", "id", ({"text": "8"},), append=True),
+        Artifact("other", "id", ({"text": "9"},), append=True),
+        Artifact("", "", ({"text": "10"},)),
+    ]
+    if together:
+        life.say(*lines)
+    else:
+        for line in lines:
+            life.say(line)
+    made = [(e.data["artifact_id"], e.data["append"]) for e in life.events if e.kind is EventKind.ARTIFACT]
+    first, second, *rest = [identity for identity, _ in made]
+    assert len({identity for identity, _ in made}) == 6
+    assert rest[:2] == [first, second]
+    assert rest[2] == rest[3]
+    assert rest[5] == rest[6] == "id"
+    assert [append for _, append in made] == [
+        False,
+        False,
+        True,
+        True,
+        False,
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "whole"),
+    [
+        ((Text("draft"), Completed("final")), "final"),
+        ((Text("same"), Completed("same")), None),
+        ((Text("it"), Completed()), None),
+        ((Completed("only"),), None),
+        ((Text("old"), Turn(), Text("new"), Completed("new")), None),
+        ((Text("old"), Turn(), Text("new"), Completed("old")), "old"),
+    ],
+)
+def test_a_reply_that_is_another_text_than_was_streamed_is_told_with_the_last_of_it(
+    said: tuple[Said, ...], whole: str | None
+) -> None:
+    """So that who has the pieces can tell; murmur's frames do not show it."""
+    life = Life()
+    life.say(*said)
+    assert life.events[-2].data.get("whole") == whole
+    later = Life()
+    for each in said:
+        later.say(each)
+    assert later.events[-2].data.get("whole") == whole
+
+
+def test_a_message_is_first_only_if_nothing_was_said_or_answered_before() -> None:
+    """Not in any turn."""
+    cases: tuple[tuple[Said, bool], ...] = (
+        (Text("x"), False),
+        (Status("x"), False),
+        (InputRequired("?"), False),
+        (Turn(), True),
+    )
+    for before, first in cases:
+        life = Life()
+        life.say(before)
+        if life.task.state is TaskState.INPUT_REQUIRED:
+            life.answer()
+        life.say(Reply(({"text": "hi"},)))
+        reply = next(event for event in life.events if event.kind is EventKind.REPLY)
+        assert reply.data["first"] == first
+
+
+def test_the_time_of_the_last_status_is_kept() -> None:
+    """Of any status, and of nothing else."""
+    life = Life(claimed=False)
+    assert life.task.status_at is None
+    life.claim()
+    assert life.task.status_at == 2.0
+    life.say(Text("x"))
+    assert life.task.status_at == 2.0
+    life.say(InputRequired("?"))
+    assert life.task.status_at == 3.0
+    life.answer()
+    assert life.task.status_at == 4.0
