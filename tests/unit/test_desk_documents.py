@@ -14,7 +14,9 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from sidecar.desk import api
 from sidecar.desk.access import Access
+from sidecar.desk.tasks import MOST_STATUS, listed
 from sidecar.errors import Problem, RefusedError
+from sidecar.events import Task, TaskState
 from sidecar.model import CapsuleState, CapsuleStatus, ConfigStatus, LastError, RootStatus
 
 SERVED = CapsuleStatus(
@@ -180,3 +182,11 @@ def test_without_authentication_everyone_is_let_in() -> None:
     values: list[Any] = [(), ("Bearer x",), ("Basic x", "y")]
     for given_values in values:
         Access(None).require(headers(*given_values))
+
+
+@pytest.mark.parametrize("text", [None, "", "x" * MOST_STATUS, "x" * (MOST_STATUS + 1)])
+def test_a_list_of_tasks_has_the_beginning_of_a_long_status(text: str | None) -> None:
+    """A question may be as long as a worker likes; a hundred of them are one answer."""
+    row = listed(Task("tsk_1", "ctx_1", "operator", TaskState.INPUT_REQUIRED, 0.0, status=text))
+    assert row["status"] == (text if text is None else text[:MOST_STATUS] + "…" * (len(text) > MOST_STATUS))
+    assert row["waits_for_input"]
