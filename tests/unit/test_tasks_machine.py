@@ -519,12 +519,15 @@ def test_a_message_is_first_only_if_nothing_was_said_or_answered_before() -> Non
 def test_the_time_of_the_last_status_is_kept() -> None:
     """Of any status, and of nothing else."""
     life = Life(claimed=False)
-    assert life.task.status_at is None
-    life.claim()
-    assert life.task.status_at == 2.0
-    life.say(Text("x"))
-    assert life.task.status_at == 2.0
-    life.say(InputRequired("?"))
-    assert life.task.status_at == 3.0
-    life.answer()
-    assert life.task.status_at == 4.0
+    steps: tuple[Callable[[], None], ...] = (
+        lambda: None,
+        life.claim,
+        lambda: life.say(Text("x")),
+        lambda: life.say(InputRequired("?")),
+        life.answer,
+    )
+    times = []
+    for step in steps:
+        step()
+        times.append(life.task.status_at)
+    assert times == [None, 2.0, 2.0, 3.0, 4.0]
