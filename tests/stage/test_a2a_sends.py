@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import struct
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
+from sidecar.doors.a2a import A2aDoor, Asked
+from sidecar.doors.a2a_streams import WaitingSend
 from sidecar.tasks.said import Completed, Failed, Reply, Status, Text
 from tests.support.a2a_port import V03, V10, Caller, document, state_of
 from tests.support.port import BOUND, served, taking
 from tests.support.rawhttp import exchange, read_answer
+from tests.support.sessions import capsule, request, session
 from tests.support.waiting import until
 
 if TYPE_CHECKING:
@@ -24,6 +28,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.parametrize("version", [V03, V10])
 SETTINGS: dict[str, Any] = {"concurrency": 5}
+SEND_03 = request(
+    "message/send",
+    {"message": {"messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "hello"}]}},
+)
+SEND_10 = request(
+    "SendMessage", {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}
+)
 
 
 @pytest.fixture
@@ -214,3 +225,22 @@ async def test_sends_are_counted_with_what_came_of_them(caller: Caller) -> None:
         (f"a2a-{caller.version}/get", "-32001"): 1,
         ("other", "-32600"): 1,
     }
+
+
+async def test_a_log_that_cannot_be_read_is_an_internal_error(tmp_path: Path, version: str) -> None:
+    """For calls that ask, and for sends that wait."""
+    async with session(tmp_path) as s:
+        counted: list[tuple[str, str]] = []
+        door = A2aDoor(s.engine, capsule(), lambda what, how: counted.append((what, how)))
+        asked = Asked("operator", version)
+        send = {V03: SEND_03, V10: SEND_10}[version]
+        waiting = await door.call(send, asked)
+        assert isinstance(waiting, WaitingSend)
+        await s.engine.close()
+        for answer in (await waiting.next(), await door.call(send, asked)):
+            assert isinstance(answer, bytes)
+            error = json.loads(answer)["error"]
+            assert error["code"] == -32603
+            assert error["message"].startswith("Internal error: ")
+        waiting.close()
+        assert counted == [(f"a2a-{version}/send", "-32603")] * 2
