@@ -128,7 +128,7 @@ class Port:
         return stream
 
     async def _open(self, method: str, params: Any, last: str | None) -> Stream:
-        more = {} if last is None else {"Last_Event_ID": last}
+        more: dict[str, Any] = {} if last is None else {"Last_Event_ID": last}
         stream = await Stream.open(self.number, call_bytes(method, params, **more))
         self.streams.append(stream)
         return stream
