@@ -106,9 +106,10 @@ def json_names(params: Params) -> Params:
     message = made.get("message")
     if type(message) is dict and type(message.get("parts")) is list:
         parts = message["parts"]
-        renamed_parts = [_renamed(part) if type(part) is dict else part for part in parts]
-        if any(new is not old for new, old in zip(renamed_parts, parts, strict=True)):
-            made = {**made, "message": {**message, "parts": renamed_parts}}
+        for part in parts:
+            if type(part) is dict and not _RENAMED.isdisjoint(part):
+                renamed_parts = [_renamed(each) if type(each) is dict else each for each in parts]
+                return {**made, "message": {**message, "parts": renamed_parts}}
     return made
 
 
