@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from sidecar.model import CapsuleState, CapsuleStatus, LastError, Wanted, served_methods, served_planes
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from sidecar.errors import Problem
     from sidecar.manifest.load import Loaded
-    from sidecar.model import Capsule
+    from sidecar.model import Capsule, TaskAcceptance
     from sidecar.registry.ports import Due
     from sidecar.registry.sessions import Session
     from sidecar.watch.values import Found
@@ -106,11 +107,16 @@ class Place:
             row,
             port=self.port,
             url=None if self.port is None else replace(capsule, port=self.port).url,
-            methods=tuple(m.name for m in served_methods(capsule.manifest.lifecycle.task_acceptance)),
+            methods=_names_of_methods(capsule.manifest.lifecycle.task_acceptance),
             planes=served_planes(capsule.manifest),
             tools=tuple(artifact.name for artifact in capsule.manifest.artifacts if artifact.model_visible),
             backend=capsule.settings.backend,
         )
+
+
+@cache
+def _names_of_methods(acceptance: TaskAcceptance) -> tuple[str, ...]:
+    return tuple(method.name for method in served_methods(acceptance))
 
 
 @dataclass(slots=True)
