@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from sidecar.cards.served import Cards
@@ -12,6 +11,7 @@ from sidecar.daemon.exposed import Exposed
 from sidecar.doors.a2a import A2aDoor
 from sidecar.doors.everruns import EverrunsDoor
 from sidecar.doors.everruns_stream import UNAVAILABLE
+from sidecar.doors.moi import MoiDoor
 from sidecar.doors.murmur import MurmurDoor
 from sidecar.model import TaskAcceptance, Work
 from sidecar.serve.endpoint import Served
@@ -47,6 +47,18 @@ class Front:
     def sessions(self) -> EverrunsDoor:
         """The Everruns door, made for one request: most capsules never need it."""
         return EverrunsDoor(self.log, self.engine, self.capsule)
+
+    def moi(self) -> MoiDoor:
+        """Make the MOI door, for one request."""
+        return MoiDoor(self.engine, self.capsule, self.counters.request)
+
+    def a2a(self) -> A2aDoor:
+        """Make the A2A door, for one request."""
+        return A2aDoor(self.engine, self.capsule, self.counters.request)
+
+    def ended(self) -> int:
+        """Return how many of the session's tasks have ended."""
+        return self.engine.generation
 
     @property
     def accepts(self) -> bool:
@@ -109,10 +121,7 @@ class Fronts:
         )
         front = Front(capsule, engine, door, self._everruns, counters)
         self._open[capsule.session_id] = self._by_capsule[capsule.id] = front
-        a2a = partial(A2aDoor, engine, capsule, counters.request)
-        return Served(
-            capsule, Cards(capsule), door, a2a, counters, partial(_generation, engine), self._access
-        )
+        return Served(capsule, Cards(capsule), door, front.a2a, counters, front.ended, self._access)
 
     async def close(self, session_id: str) -> None:
         """Let go of a session that is served no longer; its tasks stay in the log."""
@@ -149,7 +158,3 @@ class Fronts:
         """Return how the tasks of a session are worked on."""
         backend = self._backends.of(session_id)
         return Work(backend.workers, backend.trouble) if backend is not None else Work()
-
-
-def _generation(engine: Engine) -> int:
-    return engine.generation
