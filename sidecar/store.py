@@ -17,8 +17,8 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from sidecar.errors import StoreCorruptError, StoreError
-from sidecar.schema import SCHEMA, SCHEMA_VERSION, UPGRADES
+from sidecar.errors import StoreError
+from sidecar.upgrade import explained, prepare, sync_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +29,7 @@ T = TypeVar("T")
 BUSY_TIMEOUT: Final = 2.0
 """Seconds for which a change waits for another program's lock before it is refused."""
 
-_CHECKED_BYTES: Final = 256 * 1024 * 1024
 _WAL_KEPT_BYTES: Final = 64 * 1024 * 1024
-_PRIMARY_CODE: Final = 0xFF
 
 
 class Chain:
@@ -88,7 +86,7 @@ class Store:
 
     @classmethod
     def open(cls, path: str) -> Self:
-        """Open or make the database at `path` (mode 0600; its directory exists).
+        """Open or make the database at `path` (mode 0600; its directory exists); an older one is brought up to date.
 
         Raises StoreCorruptError where the file is no intact database, StoreError where it cannot be used: it is
         another program's or a newer sidecar's, the disk is full, permission is missing.
@@ -97,14 +95,14 @@ class Store:
         try:
             made = _make_file(path)
             connections += [_connect(path, writes=True), _connect(path, writes=False)]
-            _prepare(connections[0], path, made=made)
+            prepare(connections[0], path, made=made)
             connections[1].execute("SELECT count(*) FROM sessions").fetchone()
             if made:
-                _sync_directory(path)
+                sync_directory(path)
         except (sqlite3.Error, OSError, StoreError) as error:
             for connection in connections:
                 connection.close()
-            raise error if isinstance(error, StoreError) else _explained(error, path, "open it") from error
+            raise error if isinstance(error, StoreError) else explained(error, path, "open it") from error
         return cls(path, connections[0], connections[1])
 
     def write(
@@ -128,7 +126,7 @@ class Store:
             with closing(_connect(self._path, writes=False)) as connection:
                 return query(connection)
         except sqlite3.Error as error:
-            raise _explained(error, self._path, "read it") from error
+            raise explained(error, self._path, "read it") from error
 
     def close(self) -> None:
         """Commit what is queued, end both threads and close the file; a second call does nothing."""
@@ -178,7 +176,7 @@ class Store:
             except Exception:  # noqa: BLE001 - boundary: a change of somebody's raised; find it, spare the others
                 _in_transaction(connection, group, _run_apart)
         except sqlite3.Error as error:
-            return _explained(error, self._name, "write to it")
+            return explained(error, self._name, "write to it")
         return None
 
     def _read_all(self, connection: sqlite3.Connection) -> None:
@@ -188,7 +186,7 @@ class Store:
                     connection.execute("BEGIN")
                     job.result = job.run(connection)
                 except sqlite3.Error as error:
-                    job.error = _explained(error, self._name, "read it")
+                    job.error = explained(error, self._name, "read it")
                 except Exception as error:  # noqa: BLE001 - boundary: it belongs to the caller of this query
                     job.error = error
                 finally:
@@ -260,14 +258,6 @@ def _make_file(path: str) -> bool:
         os.close(descriptor)
 
 
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(os.path.dirname(path) or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # noqa: PTH120 - bytes of any name
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _connect(path: str, *, writes: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
     try:
@@ -281,48 +271,3 @@ def _connect(path: str, *, writes: bool) -> sqlite3.Connection:
         connection.close()
         raise
     return connection
-
-
-def _prepare(connection: sqlite3.Connection, path: str, *, made: bool) -> None:
-    """Check a database that exists and bring it up to date, fill a new one with the schema."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    if version > SCHEMA_VERSION:
-        raise StoreError(
-            f"{path} was written by a newer sidecar (schema {version}, this one knows {SCHEMA_VERSION}): "
-            "run that version, or another state directory"
-        )
-    if not version and tables:
-        raise StoreError(f"{path} is another program's database: give another state directory")
-    if not made and os.stat(path).st_size <= _CHECKED_BYTES:  # noqa: PTH116 - bytes of any name
-        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise _corrupt(path, verdict)
-    if version < SCHEMA_VERSION:
-        statements = (
-            [*SCHEMA] if not version else [s for v in range(version, SCHEMA_VERSION) for s in UPGRADES[v]]
-        )
-        connection.execute("BEGIN IMMEDIATE")
-        for statement in statements:
-            connection.execute(statement)
-        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-        connection.execute("COMMIT")
-
-
-def _corrupt(path: str, reason: object) -> StoreCorruptError:
-    return StoreCorruptError(
-        f"{path} is corrupt ({reason}): `run --new-state` puts it aside and starts anew, or bring back a copy of it"
-    )
-
-
-def _explained(error: sqlite3.Error | OSError, name: str, doing: str) -> StoreError:
-    """Say for people what is wrong with the database of this name or path, and what to do."""
-    code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return _corrupt(name, error)
-    causes = {
-        sqlite3.SQLITE_FULL: "the disk is full; free some space and it goes on by itself",
-        sqlite3.SQLITE_BUSY: "another program holds it locked; it goes on by itself once that ends",
-        sqlite3.SQLITE_READONLY: "it may not be written; check the owner and mode of the file and its directory",
-    }
-    return StoreError(f"{name}: cannot {doing}: {causes.get(code, error)}")
