@@ -15,6 +15,7 @@ from sidecar.web.answers import wire as written
 from sidecar.web.heads import MOST_PIECES, Seam, read_strange
 from sidecar.web.refusals import closing_bytes, parser_refusal
 from sidecar.web.reply import Reply
+from sidecar.web.secured import Secured
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader, web
@@ -89,6 +90,11 @@ class Connection(RequestHandler):
     def guard(self) -> Guard:
         """The check of its requests, by the newest configuration."""
         return self.server.policy.guards.of(self.address)
+
+    @property
+    def secure(self) -> bool:
+        """Whether it speaks TLS."""
+        return isinstance(self.wire, Secured)
 
     @property
     def patience(self) -> float:

@@ -98,12 +98,15 @@ class Guard:
         """How many good hosts it knows by heart."""
         return len(self._good)
 
-    def check(self, headers: CIMultiDictProxy[str]) -> Refusal | None:
-        """Return why a request with these headers is refused, or None. Comes before anything is dispatched."""
+    def check(self, headers: CIMultiDictProxy[str], *, secure: bool = False) -> Refusal | None:
+        """Return why a request with these headers is refused, or None. Comes before anything is dispatched.
+
+        `secure`: it came over TLS. A listener of plain HTTP takes https origins too: a proxy may end TLS before it.
+        """
         host = headers.get(hdrs.HOST)
         if host in self._good and hdrs.ORIGIN not in headers:
             return None
-        return self._check_host(headers) or self._check_origin(headers)
+        return self._check_host(headers) or self._check_origin(headers, secure=secure)
 
     def _check_host(self, headers: CIMultiDictProxy[str]) -> Refusal | None:
         given = headers.getall(hdrs.HOST, [])
@@ -127,10 +130,10 @@ class Guard:
         host, _ = authority
         return is_loopback(host) or authority in self._hosts or (host, None) in self._hosts
 
-    def _check_origin(self, headers: CIMultiDictProxy[str]) -> Refusal | None:
+    def _check_origin(self, headers: CIMultiDictProxy[str], *, secure: bool) -> Refusal | None:
         for text in headers.getall(hdrs.ORIGIN, ()):
             origin = parse_origin(text)
-            if origin is not None and self._same(origin, headers[hdrs.HOST]):
+            if origin is not None and self._same(origin, headers[hdrs.HOST], secure=secure):
                 continue
             if text != "null" and (origin or text.lower()) in self._origins:
                 continue
@@ -141,8 +144,10 @@ class Guard:
             )
         return None
 
-    def _same(self, origin: tuple[str, str, int], host: str) -> bool:
+    def _same(self, origin: tuple[str, str, int], host: str, *, secure: bool) -> bool:
         scheme, name, port = origin
+        if secure and scheme != "https":
+            return False  # a page of plain HTTP can be made up by whoever is on the way
         known, known_port = self._good[host]
         return name == known and port == (known_port or _DEFAULT_PORTS[scheme])
 

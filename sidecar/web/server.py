@@ -19,11 +19,13 @@ from sidecar.web.answers import Wire, refusal_answer, wire
 from sidecar.web.connection import Connection
 from sidecar.web.forwarded import Proxies
 from sidecar.web.reply import Reply
+from sidecar.web.secured import HANDSHAKE, Secured
 from sidecar.web.sockets import BACKLOG
-from sidecar.web.turned_away import TurnedAway
+from sidecar.web.turned_away import MOST_TURNED_AWAY, TurnedAway
 
 if TYPE_CHECKING:
     import socket
+    import ssl
     from collections.abc import Awaitable, Callable, Sequence
 
     from aiohttp import StreamReader, web
@@ -84,7 +86,8 @@ class Policy:
 
     `proxies` are believed in what they say of requests that they pass on.
     `most` is how many connections they may have together, so that descriptors are left for everything else;
-    `connections` counts them.
+    `connections` counts them, `handshakes` those that are yet to become connections.
+    `context` is for connections to come, which speak TLS by it; None, they speak plain HTTP.
     """
 
     guards: Guards
@@ -92,7 +95,9 @@ class Policy:
     refusals: RefusalLog = field(default_factory=RefusalLog)
     proxies: Proxies = field(default_factory=Proxies)
     most: int = 1 << 20
+    context: ssl.SSLContext | None = None
     connections: int = 0
+    handshakes: int = 0
     turned_away: int = 0
 
 
@@ -104,6 +109,7 @@ class HttpServer(Server):
         self.name = name
         self.policy = policy
         self.turned_away: dict[TurnedAway, None] = {}
+        self._handshakes: set[Secured] = set()
         self._handle = handle
         self._listening: tuple[asyncio.Server, ...] = ()
         self._gone: asyncio.Event | None = None
@@ -120,7 +126,7 @@ class HttpServer(Server):
     @property
     def busy(self) -> bool:
         """Whether it has connections."""
-        return bool(self._connections or self.turned_away)
+        return bool(self._connections or self.turned_away or self._handshakes)
 
     def stop_accepting(self) -> None:
         """Close the listening sockets; connections go on."""
@@ -129,8 +135,10 @@ class HttpServer(Server):
         self._listening = ()
 
     def finish(self) -> None:
-        """Take nobody new; end idle connections now, and busy ones with their answer."""
+        """Take nobody new; end idle connections and handshakes now, and busy connections with their answer."""
         self.stop_accepting()
+        for secured in tuple(self._handshakes):
+            secured.abort()
         for connection in self._open():
             connection.finish()
 
@@ -197,19 +205,46 @@ class HttpServer(Server):
 
     def _accept(self, address: str | None = None) -> asyncio.Protocol:
         policy = self.policy
+        if policy.context is None:
+            return self._admit(address)
+        within = min(HANDSHAKE, policy.limits.idle)
+        return Secured(policy.context, partial(self._admit, address), self, within=within)
+
+    def _admit(self, address: str | None) -> asyncio.Protocol:
+        policy = self.policy
         if len(self._connections) >= policy.limits.connections or policy.connections >= policy.most:
             return TurnedAway(self)
         return Connection(self, address or self._address)
 
+    def handshake_began(self, secured: Secured) -> bool:
+        """Take note of a handshake, and tell whether there is room for it: for a few that are then turned away, too."""
+        policy = self.policy
+        here, all_of_them = (
+            len(self._connections) + len(self._handshakes),
+            policy.connections + policy.handshakes,
+        )
+        most_here, most = policy.limits.connections + MOST_TURNED_AWAY, policy.most + MOST_TURNED_AWAY
+        if not self._listening or here >= most_here or all_of_them >= most:
+            return False
+        self._handshakes.add(secured)
+        policy.handshakes += 1
+        return True
+
+    def handshake_over(self, secured: Secured, fault: str | None = None) -> None:
+        """Take note that a handshake is over, and of what was wrong with it."""
+        self._handshakes.discard(secured)
+        self.policy.handshakes -= 1
+        self.left()
+        if fault is not None:
+            self._note(_NO_TLS, fault, secured.peername)
+
     def note_refusal(self, connection: Connection, refused: Refusal) -> None:
         """Have a refusal that its sender may not see logged, rarely enough."""
-        peer = connection.peername
-        self.policy.refusals.note(
-            listener=self.name,
-            code=refused.code,
-            reason=refused.message,
-            peer=peer[0] if isinstance(peer, tuple) else None,
-        )
+        self._note(refused.code, refused.message, connection.peername)
+
+    def _note(self, code: str, reason: str, peer: object) -> None:
+        address = peer[0] if isinstance(peer, tuple) else None
+        self.policy.refusals.note(listener=self.name, code=code, reason=reason, peer=address)
 
     def _request(
         self,
@@ -225,7 +260,7 @@ class HttpServer(Server):
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast("Connection", request.protocol)
         try:
-            refused = connection.guard.check(request.headers)
+            refused = connection.guard.check(request.headers, secure=connection.secure)
             if refused is not None:
                 self.note_refusal(connection, refused)
                 return Reply(wire(refusal_answer(refused)))
@@ -263,6 +298,8 @@ def _faulty(request: web.BaseRequest) -> Refusal | None:
     return None
 
 
+_NO_TLS: Final = "no_tls"
+"""What the log calls a handshake that failed; nobody is answered so."""
 _NO_PATH: Final = refusal("bad_request", "The request target must be a path that begins with a slash.")
 _ASTERISK: Final = refusal(
     "bad_request", "The request target must be a path; * is none, and nothing takes it."

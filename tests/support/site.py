@@ -14,6 +14,7 @@ from sidecar.web.server import HttpLimits, HttpServer, Policy, RefusalLog
 from sidecar.web.sockets import listen
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator
 
     from aiohttp import web
@@ -25,8 +26,8 @@ BIG = 30_000_000
 class Site:
     """A listener with a few paths: `/` says hello, `POST /` echoes, others misbehave."""
 
-    def __init__(self, limits: HttpLimits) -> None:
-        self.policy = Policy(Guards(Rules("listen")), limits, RefusalLog(lines=1000))
+    def __init__(self, limits: HttpLimits, context: ssl.SSLContext | None) -> None:
+        self.policy = Policy(Guards(Rules("listen")), limits, RefusalLog(lines=1000), context=context)
         self.server = HttpServer(self.handle, name="site", policy=self.policy)
         self.port = 0
         self.release = asyncio.Event()
@@ -59,9 +60,9 @@ class Site:
 
 
 @asynccontextmanager
-async def site(**limits: Any) -> AsyncIterator[Site]:
-    """Run a site."""
-    made = Site(HttpLimits(**{"idle": 20.0, "body": BODY_LIMIT, "body_timeout": 20.0, **limits}))
+async def site(context: ssl.SSLContext | None = None, **limits: Any) -> AsyncIterator[Site]:
+    """Run a site; with a context it speaks TLS."""
+    made = Site(HttpLimits(**{"idle": 20.0, "body": BODY_LIMIT, "body_timeout": 20.0, **limits}), context)
     sockets = listen(["127.0.0.1"], 0)
     made.port = sockets[0].getsockname()[1]
     await made.server.start(sockets)
