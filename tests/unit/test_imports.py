@@ -13,7 +13,7 @@ STEPS: tuple[frozenset[str], ...] = tuple(
     frozenset(step.split())
     for step in (
         "model errors events schema words yamlparts yamlplain",
-        "statefiles upgrade yamltree",
+        "certificates statefiles upgrade yamltree",
         "yamlfile store state",
         "config dialects ops web",
         "watch manifest cards tasks planes auth",
