@@ -22,6 +22,7 @@ from sidecar.auth.caller import (
     NO_END_USERS,
     NOT_OPERATOR,
     RUNTIME_TOKEN,
+    STRANGER,
     UNAUTHORIZED,
     Caller,
     KeyGrip,
@@ -237,6 +238,8 @@ class Access:
         if caller.kind == ADMIN_KIND:
             return True
         if caller.kind == ANONYMOUS_KIND:
+            if caller == STRANGER and self.moi_keys:
+                return False
             return not (self.guards_door(capsule) if door else self.wants(capsule))
         now, grip, auth = self._clock(), caller.grip, capsule.settings.auth
         if caller.expires_at is not None and now >= caller.expires_at:

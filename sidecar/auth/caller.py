@@ -62,6 +62,8 @@ class Caller:
 
 
 ANONYMOUS: Final = Caller(OPERATOR, ANONYMOUS_KIND, operator=True)
+STRANGER: Final = Caller(OPERATOR, ANONYMOUS_KIND)
+"""Who comes without a credential to the MOI view, while that is open."""
 ADMIN: Final = Caller(OPERATOR, ADMIN_KIND, operator=True)
 
 

@@ -144,7 +144,6 @@ class Desk:
         self._access = access
         self._worker_access = worker_access
         self._open_metrics = open_metrics
-        self._moi.reconfigure()
 
     def close(self) -> None:
         """End the desk's thread and all sign-ins; call it once its listener is gone."""

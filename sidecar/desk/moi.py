@@ -13,7 +13,6 @@ import orjson
 import structlog
 from aiohttp import hdrs
 
-from sidecar.auth.caller import ANONYMOUS_KIND
 from sidecar.cards.moi import card_document
 from sidecar.cards.views import View
 from sidecar.desk.moi_callers import admitted, visitor_of
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from aiohttp import web
 
     from sidecar.auth.access import Access
-    from sidecar.auth.caller import Caller
     from sidecar.cards.document import CardDocument
     from sidecar.desk.moi_callers import Admitted, Directory, Served, Visitor
     from sidecar.model import Capsule
@@ -65,7 +63,7 @@ class Moi:
         self._access = access
         self._base = base
         self._cards: dict[str, tuple[Capsule, str, CardDocument]] = {}
-        self._streams: dict[EventStream, Caller] = {}
+        self._streams: set[EventStream] = set()
         self._draining = False
         self._ids = Uuid7()
 
@@ -79,13 +77,6 @@ class Moi:
         self._draining = True
         for stream in tuple(self._streams):
             stream.end()
-
-    def reconfigure(self) -> None:
-        """Take note that keys may have come: whoever came in without one is shown out."""
-        if self._access.moi_keys:
-            for stream, caller in tuple(self._streams.items()):
-                if caller.kind == ANONYMOUS_KIND:
-                    stream.end()
 
     def views(self, capsule: Capsule) -> tuple[View, ...]:
         """Return the card of a capsule as its callers see it, and where."""
@@ -173,13 +164,13 @@ class Moi:
         hold = self._access.streams.hold(
             partial(self._now, found.served), found.caller, cast("Connection", request.protocol).cut
         )
-        self._streams[stream] = found.caller
+        self._streams.add(stream)
         if self._draining:
             stream.end()
         try:
             return await stream.send(request)
         finally:
-            del self._streams[stream]
+            self._streams.discard(stream)
             hold.release()
 
     def _now(self, served: Served) -> Capsule:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from aiohttp import hdrs
 
-from sidecar.auth.caller import ANONYMOUS, CHALLENGE, END_USER, UNAUTHORIZED, Caller, bearer_of
+from sidecar.auth.caller import CHALLENGE, END_USER, STRANGER, UNAUTHORIZED, Caller, bearer_of
 from sidecar.dialects.moi import MULTIPLE
 from sidecar.errors import RefusedError, refusal
 
@@ -162,7 +162,7 @@ async def admitted(
     if caller is None:
         if served is None and visitor.known:
             raise RefusedError(_UNKNOWN)
-        caller = ANONYMOUS if served is None else await _caller(access, headers, visitor, served.capsule)
+        caller = STRANGER if served is None else await _caller(access, headers, visitor, served.capsule)
         if workspace not in (None, SYSTEM, agent.workspace):
             raise RefusedError(_ELSEWHERE)
     if workspace not in (None, agent.workspace):
@@ -200,7 +200,7 @@ async def _caller(
     if not access.wants(capsule):
         if visitor.known:  # good for another one, which is all that it sees
             raise RefusedError(_UNKNOWN)
-        return ANONYMOUS
+        return STRANGER
     if visitor.token is None:
         raise RefusedError(_UNAUTHORIZED)
     try:
