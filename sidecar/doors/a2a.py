@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 import orjson
 
@@ -55,8 +54,7 @@ METHODS: Final = {name: (each, call) for each in DIALECTS for name, call in each
 _KINDS: Final = {"text": "text/plain", "data": "application/json"}
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(NamedTuple):
     """How a request came: whose it is, the value of `A2A-Version` (None: none), and the version that its path speaks.
 
     `only` is None where the path speaks both. `streams` says whether the client takes a stream of events.
@@ -85,8 +83,7 @@ class Asked:
         return by_path or self.speaks or A2A_03
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A call whose method and version are right."""
 
     dialect: Dialect
