@@ -30,12 +30,12 @@ class TaskSpace:
 
     __slots__ = (
         "_ended",
-        "_hands",
+        "_hands_made",
         "_ledger",
         "_log",
         "_on_end",
         "_rules",
-        "_timeouts",
+        "_timeouts_made",
         "session_id",
     )
 
@@ -56,9 +56,9 @@ class TaskSpace:
         self._rules = rules
         self._on_end = on_end
         self._ledger = Ledger(session_id, log, state, self._landed)
-        self._hands = Hands()
+        self._hands_made: Hands | None = None
         self._ended: dict[str, Task] = {}
-        self._timeouts = Timeouts(self._ledger, rules.input_timeout)
+        self._timeouts_made: Timeouts | None = None
 
     @property
     def feed(self) -> Feed:
@@ -97,14 +97,18 @@ class TaskSpace:
     def reconfigure(self, rules: Rules) -> None:
         """Take other rules for the tasks to come, and another time limit for input; tasks that were taken stay."""
         self._rules = rules
-        self._timeouts.reconfigure(rules.input_timeout)
-        self._hands.bell.ring()
+        if self._timeouts_made is not None:
+            self._timeouts_made.reconfigure(rules.input_timeout)
+        else:
+            self._mind()
+        if self._hands_made is not None:
+            self._hands_made.bell.ring()
 
     async def load(self) -> None:
         """Read the state from the log if it is not the committed one. Raises StoreError."""
         if self._ledger.stale or self.closed:
             await self._ledger.load()
-            self._timeouts.mind()
+            self._mind()
 
     async def get(self, task_id: str | None = None) -> Task | None:
         """Return a task as it is committed; without an id the active or else the last one. Raises StoreError."""
@@ -124,9 +128,25 @@ class TaskSpace:
         self.feed.end()
         if self._ledger.telling is not None:
             self._ledger.telling.followers.end()
-        self._hands.let_go()
-        await self._timeouts.aclose()
+        if self._hands_made is not None:
+            self._hands_made.let_go()
+        if self._timeouts_made is not None:
+            await self._timeouts_made.aclose()
         await self._ledger.settled()
+
+    @property
+    def _hands(self) -> Hands:
+        """Who works on what; made at first use, so that a session that nobody works for has none."""
+        if self._hands_made is None:
+            self._hands_made = Hands()
+        return self._hands_made
+
+    def _mind(self) -> None:
+        """Begin to watch the clock if something waits for input."""
+        if self._timeouts_made is None and self._rules.input_timeout is not None and self._state.waiting:
+            self._timeouts_made = Timeouts(self._ledger, self._rules.input_timeout)
+        if self._timeouts_made is not None:
+            self._timeouts_made.mind()
 
     @property
     def _state(self) -> State:
@@ -140,7 +160,7 @@ class TaskSpace:
                 self._remember(task)
                 self._on_end(task.state.value)
             elif task.state is TaskState.INPUT_REQUIRED:
-                self._timeouts.mind()
+                self._mind()
                 self._hands.bell.ring()
         if (delivery := change.delivery) is not None:
             if (orders := self._hands.held(delivery.task_id)) is not None:

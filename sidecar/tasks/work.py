@@ -173,7 +173,8 @@ class WorkSide(TaskSpace):
 
     def let_go(self) -> None:
         """Say that the backend is gone, with every worker: what it held is `interrupted` for the next one."""
-        self._hands.let_go()
+        if self._hands_made is not None:
+            self._hands_made.let_go()
 
     def _next(self) -> Task | None:
         """Return the task that is to be handed out next."""
