@@ -21,6 +21,10 @@ PACKAGES = {
 }
 EVERRUNS = ("everruns-sdk==0.3.1",)
 """The published client of Everruns."""
+MOI = ("moi-python-sdk==0.1.1.dev0",)
+"""The published client of MOI."""
+SCHEMAS = ("jsonschema[format-nongpl]==4.23.0",)
+"""What checks documents against JSON schemas."""
 SCRIPTS = {
     version: PROJECT / "tests" / "clients" / "agents" / f"agent_{version.replace('.', '')}.py"
     for version in PACKAGES
