@@ -11,7 +11,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 MOST: Final = 1024 * 1024
 """Bytes of a file that holds a certificate or a key."""
@@ -43,7 +43,8 @@ class Pair:
     """A certificate with its chain, and its key. Pairs of the same bytes from the same files are equal.
 
     `fingerprint` is the SHA-256 of the certificate in hex, `exposed` whether everybody on the machine may open the
-    key's file. `context` is for new connections of servers.
+    key's file, `seen` what each file was when it was read: device, inode, size, times of change of content and node
+    (nanoseconds). `context` is for new connections of servers.
     """
 
     cert: str
@@ -51,6 +52,7 @@ class Pair:
     digest: bytes = field(repr=False)
     fingerprint: str
     exposed: bool
+    seen: Mapping[str, tuple[int, ...]] = field(compare=False, repr=False)
     context: ssl.SSLContext = field(compare=False, repr=False)
 
 
@@ -59,26 +61,32 @@ def read_pair(cert: str, key: str) -> Pair:
 
     Waits for nobody, as it would where a pipe is named or a passphrase asked for.
     """
-    chain, _ = _read(CERT, cert)
-    secret, mode = _read(KEY, key)
+    chain, of_chain = _read(CERT, cert)
+    secret, of_secret = _read(KEY, key)
     fingerprint = _fingerprint(chain)
     _check_key(secret)
     digest = sha256(chain).digest() + sha256(secret).digest()
-    return Pair(cert, key, digest, fingerprint, bool(mode & _OTHERS), _context(cert, chain, secret))
+    exposed = bool(of_secret.st_mode & _OTHERS)
+    seen = {cert: _identity(of_chain), key: _identity(of_secret)}
+    return Pair(cert, key, digest, fingerprint, exposed, seen, _context(cert, chain, secret))
 
 
-def _read(part: str, path: str) -> tuple[bytes, int]:
+def _identity(facts: os.stat_result) -> tuple[int, ...]:
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+
+
+def _read(part: str, path: str) -> tuple[bytes, os.stat_result]:
     try:
         with open(path, "rb", opener=_open) as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode):
+            facts = os.fstat(file.fileno())
+            if not stat.S_ISREG(facts.st_mode):
                 raise CertificateError(part, f"{path} is no file")
             found = file.read(MOST + 1)
     except OSError as error:
         raise CertificateError(part, f"{path} cannot be read: {error.strerror}") from None
     if len(found) > MOST:
         raise CertificateError(part, f"{path} is longer than {MOST} bytes")
-    return found, mode
+    return found, facts
 
 
 def _open(path: str, flags: int) -> int:

@@ -61,7 +61,8 @@ class Run:
     """What `run.json` says of the running daemon.
 
     `start_time` is field 22 of `/proc/<pid>/stat` (clock ticks since boot), which tells a process from a later one
-    with the same pid. `desk_url` is the base URL of the desk. `started_at` is in Unix seconds.
+    with the same pid. `desk_url` is the base URL of the desk, `desk_fingerprint` the SHA-256 of its certificate in
+    hex, None where it has none. `started_at` is in Unix seconds.
     """
 
     pid: int
@@ -71,6 +72,7 @@ class Run:
     desk_url: str
     version: str
     started_at: float
+    desk_fingerprint: str | None = None
 
     @property
     def alive(self) -> bool:
@@ -107,6 +109,7 @@ def read_run(directory: str | Path) -> Run | None:
             desk_url=str(desk["url"]),
             version=str(document["version"]),
             started_at=float(document["started_at"]),
+            desk_fingerprint=desk.get("certificate_sha256"),
         )
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -195,13 +198,19 @@ class State:
         """The database's file."""
         return self.directory / DATABASE
 
-    def write_run(self, *, host: str, port: int, url: str, version: str) -> None:
-        """Say in `run.json` that this process is ready, and where its desk is; raise SidecarError when it cannot."""
+    def write_run(
+        self, *, host: str, port: int, url: str, version: str, fingerprint: str | None = None
+    ) -> None:
+        """Say in `run.json` that this process is ready, and where its desk is; raise SidecarError when it cannot.
+
+        `fingerprint` is the SHA-256 of the desk's certificate in hex: whoever reads it here need not trust another.
+        """
         pid = os.getpid()
+        certificate = {} if fingerprint is None else {"certificate_sha256": fingerprint}
         document: dict[str, Any] = {
             "pid": pid,
             "start_time": process_start_time(pid),
-            "desk": {"host": host, "port": port, "url": url},
+            "desk": {"host": host, "port": port, "url": url, **certificate},
             "version": version,
             "started_at": round(time.time(), 3),
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import ssl
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,16 +28,20 @@ RECONNECT_PAUSE: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Where the running sidecar is: its state directory and the address of its desk."""
+    """Where the running sidecar is: its state directory and the address of its desk.
+
+    `fingerprint` is the SHA-256 of the one certificate that the desk may show, in hex.
+    """
 
     state: str
     desk_url: str
+    fingerprint: str | None = None
 
     @classmethod
     def again(cls, before: Running) -> Running:
         """Find it anew in the same state directory; it may have restarted meanwhile."""
         run = state.read_run(before.state)
-        return before if run is None else cls(before.state, run.desk_url)
+        return before if run is None else cls(before.state, run.desk_url, run.desk_fingerprint)
 
     @classmethod
     def find(cls, flag: str | None, configured: str | None = None) -> Running:
@@ -47,7 +52,7 @@ class Running:
             raise SidecarError(
                 f"no sidecar is running on the state in {directory} (other state: --state DIR)"
             )
-        return cls(str(directory), run.desk_url)
+        return cls(str(directory), run.desk_url, run.desk_fingerprint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +157,7 @@ def _asked(
         fields["Authorization"] = f"Bearer {state.read_admin_token(running.state)}"
     if body is not None:
         fields["Content-Type"] = "application/json"
-    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=timeout)
+    connection = _connection(address.hostname or "", address.port, timeout, running.fingerprint)
     until = time.monotonic() + timeout
     try:
         connection.connect()
@@ -170,3 +175,35 @@ def _asked(
         ) from error
     finally:
         connection.close()
+
+
+def _connection(
+    host: str, port: int | None, timeout: float, fingerprint: str | None
+) -> http.client.HTTPConnection:
+    if fingerprint is None:
+        return http.client.HTTPConnection(host, port, timeout=timeout)
+    return _Pinned(host, port, timeout, fingerprint)
+
+
+class _Pinned(http.client.HTTPConnection):
+    """A connection over TLS to who shows one certificate, whatever name or age it has, and shows it alone."""
+
+    def __init__(self, host: str, port: int | None, timeout: float, fingerprint: str) -> None:
+        super().__init__(host, port, timeout=timeout)
+        self._fingerprint = fingerprint
+
+    def connect(self) -> None:
+        """Connect. Raises OSError where another certificate is shown."""
+        from hashlib import sha256
+
+        super().connect()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE  # it is compared instead
+        self.sock = secured = context.wrap_socket(self.sock)
+        shown = secured.getpeercert(binary_form=True) or b""
+        if sha256(shown).hexdigest() != self._fingerprint:
+            self.close()
+            raise OSError(
+                "it shows another certificate than run.json names; try again if it was just renewed"
+            )

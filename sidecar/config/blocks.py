@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, Self, cast
+from types import UnionType
+from typing import Any, Final, Literal, Self, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -53,6 +54,12 @@ class Block(BaseModel):
         return {} if data is None else data
 
 
+def block_of(annotation: object) -> type[Block] | None:
+    """Return the block that a key holds, or may hold."""
+    parts = get_args(annotation) if get_origin(annotation) is UnionType else (annotation,)
+    return next((part for part in parts if isinstance(part, type) and issubclass(part, Block)), None)
+
+
 class Root(Block):
     """A directory in which capsules are looked for."""
 
@@ -61,6 +68,13 @@ class Root(Block):
         ".", "The capsule's workspace, relative to its directory; {id} and {session_id} may be used."
     )
     depth: v.Depth = key(1, "Levels below the root in which capsules are looked for.")
+
+
+class Tls(Block):
+    """A certificate and its key, which are taken anew when their files change."""
+
+    cert: v.Path = Field(description="The certificate in PEM, with those behind it that lead to a known one.")
+    key: v.Path = Field(description="Its private key in PEM, without a passphrase.")
 
 
 class Listen(Block):
@@ -76,7 +90,7 @@ class Listen(Block):
     public_url: v.PublicUrl | None = key(
         None,
         "The base of the URLs on A2A cards where a proxy stands in front; {id} and {port} may be used; "
-        "null: http://<advertise>:<port>.",
+        "null: http://<advertise>:<port>, or https:// under tls.",
     )
     internal_port: v.Flag = key(
         default=False,
@@ -93,6 +107,7 @@ class Listen(Block):
         "Addresses and networks of proxies whose forwarded headers are believed; from others they are ignored.",
         written=[],
     )
+    tls: Tls | None = key(None, "Speak TLS; null: plain HTTP.")
 
 
 class Desk(Block):
@@ -110,6 +125,7 @@ class Desk(Block):
     allowed_hosts: tuple[v.AllowedHost, ...] = key(
         (), "Further values of the Host header that are let in.", written=[]
     )
+    tls: Tls | None = key(None, "Speak TLS; null: plain HTTP.")
 
 
 class Watch(Block):

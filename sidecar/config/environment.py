@@ -18,7 +18,7 @@ from pydantic import BeforeValidator, PlainValidator
 
 from sidecar.config.backend_values import PARTS, secret
 from sidecar.config.backends import CapsuleConfig
-from sidecar.config.blocks import Block
+from sidecar.config.blocks import Block, block_of
 from sidecar.config.schema import Keys
 from sidecar.config.values import Given, one_or_more
 from sidecar.errors import Problem, Severity
@@ -120,8 +120,9 @@ def _keys(block: type[Block], above: KeyPath = ()) -> Iterator[Key]:
     """Yield every key below a block."""
     for name, field in block.model_fields.items():
         path = (*above, field.alias or name)
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Block):
-            yield from _keys(field.annotation, path)
+        below = block_of(field.annotation)
+        if below is not None:
+            yield from _keys(below, path)
         elif _read_by(field, secret):
             yield Key(path, Kind.SECRET)
             yield from (Key((*path, part), Kind.PART_OF_SECRET) for part in PARTS)

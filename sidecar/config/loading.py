@@ -15,6 +15,7 @@ from sidecar.config.backend_checks import backend_findings, replaced_by_flag
 from sidecar.config.checks import findings
 from sidecar.config.credential_checks import credential_findings
 from sidecar.config.effective import under_flag
+from sidecar.config.pairs import read_pairs
 from sidecar.config.problems import Sources, text_keys
 from sidecar.config.quantities import PortRange, parse_ports
 from sidecar.config.schema import DEFAULT_ROOT, Config, Keys, Places
@@ -83,7 +84,7 @@ def build(
     cwd: str,
     ephemeral: PortRange | None = None,
 ) -> Config:
-    """Do what `load` does with a file's bytes (None: no file) in hand; looks at no file but those of secrets."""
+    """Do what `load` does with a file's bytes (None: no file) in hand; reads no other but secrets and certificates."""
     source = None if file is None else os.path.normpath(os.path.join(cwd, file))  # noqa: PTH118 - likewise
     directory = os.path.dirname(source) if source else cwd  # noqa: PTH120 - likewise
     bases = Bases(directory, cwd, environ.get("HOME"), environ)
@@ -105,7 +106,8 @@ def build(
         found += replaced_by_flag(keys)
         keys = under_flag(keys)
     found += [*findings(keys, ephemeral), *backend_findings(keys), *credential_findings(keys)]
-    problems += [sources.problem(f.path, f.code, f.message) for f in found]
+    pairs, faults = read_pairs(keys)
+    problems += [sources.problem(f.path, f.code, f.message) for f in (*found, *faults)]
     if _wrong(problems):
         raise _refusal(problems)
     values = {name: getattr(keys, name) for name in Keys.model_fields}
@@ -115,7 +117,8 @@ def build(
     }
     for index in range(len(keys.roots)):
         places["roots", index, "path"] = sources.problem(("roots", index, "path"), "", "")
-    return Config.unset(**values, source=source, warnings=tuple(_in_order(problems)), places=Places(places))
+    warnings = tuple(_in_order(problems))
+    return Config.unset(**values, source=source, warnings=warnings, places=Places(places), pairs=pairs)
 
 
 def locate(

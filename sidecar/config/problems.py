@@ -18,6 +18,8 @@
 | `W-CFG-014` | settings of a capsule that there is not (`sidecar check`) |
 | `W-CFG-016` | a door that is open although the capsule has credentials |
 | `W-CFG-017` | a public URL that is the same for all capsules |
+| `E-CFG-018` | a certificate or a key that cannot be used |
+| `W-CFG-019` | a key that everybody on the machine may open |
 | `E-CFG-015` | good, but not to be had at a reload: the desk's place is taken, or the state is another one |
 """
 
@@ -26,7 +28,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
 
-from sidecar.config.blocks import Block
+from sidecar.config.blocks import Block, block_of
 from sidecar.config.environment import FLAGS, WHERE
 from sidecar.config.quantities import quoted
 from sidecar.config.schema import Keys
@@ -225,7 +227,8 @@ def keys_at(path: Sequence[Any]) -> tuple[str, ...]:
     for part in path:
         if isinstance(block, type) and issubclass(block, Block):
             fields = {field.alias or name: field for name, field in block.model_fields.items()}
-            block = fields[part].annotation if part in fields else None
+            found = fields[part].annotation if part in fields else None
+            block = block_of(found) or found
         else:
             block = next((a for a in get_args(block) if isinstance(a, type) and issubclass(a, Block)), None)
     if isinstance(block, type) and get_origin(block) is None and issubclass(block, Block):

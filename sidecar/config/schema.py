@@ -20,6 +20,7 @@ from sidecar.config.backends import CapsuleConfig, Command, Inbox
 from sidecar.config.blocks import Block, Desk, Heartbeat, Limits, Listen, Log, Root, Tasks, Watch, key
 from sidecar.config.credentials import Auth, general_auth, members_of
 from sidecar.config.effective import backend_of, command_of, forward_of, names_command
+from sidecar.config.pairs import Pairs
 from sidecar.errors import Problem, Severity
 from sidecar.model import AuthSettings, InboxSettings, Settings
 from sidecar.yamlfile import dotted
@@ -116,7 +117,7 @@ class Config(Keys):
     """The configuration in force.
 
     `source` is the absolute path of its file, None where there is none. `warnings` do not stand in its way.
-    `places` is where what it says of roots and capsules stands.
+    `places` is where what it says of roots and capsules stands, `pairs` the certificates that it names.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -124,6 +125,7 @@ class Config(Keys):
     source: str | None = None
     warnings: tuple[Problem, ...] = ()
     places: Places = Places()
+    pairs: Pairs = Pairs()
 
     def problem_at(self, path: tuple[str | int, ...], code: str, message: str) -> Problem:
         """Return a problem or, by its code, a warning at `("roots", n, "path")` or `("capsules", id)`."""
@@ -132,6 +134,11 @@ class Config(Keys):
             severity = Severity.WARNING if code.startswith("W") else Severity.ERROR
             found = Problem(self.source or "configuration", 0, 0, code, dotted(path), message, severity)
         return found
+
+    @property
+    def guarded(self) -> tuple[str, ...]:
+        """The files that no export may reach: its own, and the keys of certificates."""
+        return (*((self.source,) if self.source is not None else ()), *self.pairs.keys)
 
     @cached_property
     def channels(self) -> Mapping[str, str]:
@@ -187,6 +194,7 @@ class Config(Keys):
                 hosts=self.listen.hosts,
                 advertise=self.listen.advertise,
                 public_url=self.listen.public_url,
+                tls=self.listen.tls is not None,
                 internal_port=self.listen.internal_port,
                 card=self.card,
                 concurrency=self.tasks.concurrency,

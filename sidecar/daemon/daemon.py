@@ -252,7 +252,11 @@ class Daemon:
         """Say where the desk is; before the start is over `_say_ready` will."""
         if self._ready:
             self._state.write_run(
-                host=self._desk.host, port=self._desk.port, url=self._desk.url, version=self._version
+                host=self._desk.host,
+                port=self._desk.port,
+                url=self._desk.url,
+                version=self._version,
+                fingerprint=self._desk.fingerprint,
             )
 
     # The end

@@ -33,7 +33,10 @@ class FrontDesk:
         self._config = config
         self._token = token
         self._policy = Policy(
-            guards=_guards(config), limits=limits_of(config), proxies=Proxies(config.listen.trusted_proxies)
+            guards=_guards(config),
+            limits=limits_of(config),
+            proxies=Proxies(config.listen.trusted_proxies),
+            context=config.pairs.context(config.desk.tls),
         )
         self._desk = Desk(
             parts,
@@ -51,7 +54,14 @@ class FrontDesk:
     def url(self) -> str:
         """The base URL at which this machine reaches the desk."""
         host = WILDCARDS.get(self.host, self.host)
-        return f"http://[{host}]:{self.port}" if ":" in host else f"http://{host}:{self.port}"
+        scheme = "http" if self._config.desk.tls is None else "https"
+        return f"{scheme}://[{host}]:{self.port}" if ":" in host else f"{scheme}://{host}:{self.port}"
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The SHA-256 of the certificate that it shows, in hex; None where it speaks plain HTTP."""
+        pair = self._config.pairs.of(self._config.desk.tls)
+        return None if pair is None else pair.fingerprint
 
     def link(self) -> str:
         """Return a fresh link that opens the page: once, for a minute."""
@@ -73,6 +83,7 @@ class FrontDesk:
         self._policy.guards = _guards(config)
         self._policy.limits = limits_of(config)
         self._policy.proxies = Proxies(config.listen.trusted_proxies)
+        self._policy.context = config.pairs.context(config.desk.tls)
         self._desk.reconfigure(
             access=self._access(config),
             worker_access=self._worker_access(config),

@@ -63,25 +63,36 @@ class Reloader:
         self.refused: str | None = None
         self.again = Again()
         self._origin = origin
-        self._file = origin.file
+        self._seen = self._known(config) | ({config.source: origin.file} if config.source else {})
         self._stages = stages
         self._desk = desk
         self._state = state
         self._on_change = on_change
 
     def file_changed(self, files: Mapping[str, Identity | None]) -> bool:
-        """Tell whether the configuration's file is another than the last time, by what a scan saw of it."""
-        source = self.config.source
-        identity = files.get(source) if source else None
-        changed = identity is not None and identity != self._file
-        if identity is not None:
-            self._file = identity
-        return changed
+        """Tell whether a file of the configuration is another than the last time, by what a scan saw of them.
+
+        One that is gone is none.
+        """
+        found = {path: identity for path, identity in files.items() if identity is not None}
+        known = self._known(self.config) | self._seen
+        self._seen |= found
+        return any(identity != known.get(path) for path, identity in found.items())
+
+    @staticmethod
+    def _known(config: Config) -> dict[str, tuple[int, ...] | None]:
+        """Return what the files of certificates were when they were read."""
+        return dict(config.pairs.files)
 
     async def reload(self) -> ReloadResult:
-        """Read the configuration again and put it in force; all stays as it is where that cannot be."""
+        """Read the configuration again and put it in force; all stays as it is where that cannot be.
+
+        All but the certificates of the one in force, where those alone are good.
+        """
         result = await self._reloaded(quietly=False)
         self._count(result)
+        if result.problems:
+            await self._renew()
         return result
 
     async def try_again(self) -> None:
@@ -89,6 +100,15 @@ class Reloader:
         result = await self._reloaded(quietly=True)
         if not result.problems:
             self._count(result)
+
+    async def _renew(self) -> None:
+        """Have listeners show what is in the files of their certificates by now, although the rest was refused."""
+        pairs = self.config.pairs.read_again()
+        if pairs != self.config.pairs:
+            config = self.config.model_copy(update={"pairs": pairs})
+            await self._desk.reconfigure(config)
+            self._put_in_force(config)
+            self._stages.registry.configuration_refused(self.refused or "")
 
     def _count(self, result: ReloadResult) -> None:
         outcome = "refused" if result.problems else "applied" if result.changed else "unchanged"
@@ -125,11 +145,17 @@ class Reloader:
         return replace(self._origin.locate(key), message=message)
 
     def _apply(self, config: Config) -> None:
-        self.config = config
         logs.configure(level=config.log.level, form=config.log.format, environ=self._origin.environ)
+        self._put_in_force(config)
+        say_warnings(config)
+
+    def _put_in_force(self, config: Config) -> None:
+        renewed = config.pairs.renewed_since(self.config.pairs)
+        self.config = config
         self._stages.reconfigure(config)
         self._on_change()
-        say_warnings(config)
+        if renewed:
+            log.info("certificates_renewed", files=renewed)
 
     def _refuse(self, problems: Sequence[Problem], *, quietly: bool) -> ReloadResult:
         first = str(problems[0]) + (f" (and {len(problems) - 1} more)" if len(problems) > 1 else "")

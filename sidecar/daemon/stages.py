@@ -46,9 +46,6 @@ if TYPE_CHECKING:
     from sidecar.state import State
     from sidecar.store import Store
 
-CONNECTIONS_SHARE: Final = 0.75
-"""The part of the descriptors kept back from listeners that connections to capsules may take."""
-
 
 class Stages:
     """directories → `source` → `registry` → `pool` → sockets, and what a capsule's port shows. One event loop.
@@ -93,7 +90,7 @@ class Stages:
         self.registry = Registry(
             store,
             config,
-            guarded=(str(state.directory), *((config.source,) if config.source else ())),
+            guarded=(str(state.directory),),
             tasks=self._fronts.counts,
             work=self._fronts.work,
             on_manifest=lambda refused: self.metrics.manifest(refused=refused),
@@ -105,7 +102,7 @@ class Stages:
             load=_loader(config),
             watch=config.watch,
             max_bytes=config.limits.manifest,
-            files=_files(config),
+            files=_watched(config),
         )
         self._all_planes = PlaneSwitch(self.planes, self.backends.passed_planes)
         self.pool = Pool(
@@ -116,7 +113,8 @@ class Stages:
                 guards=_guards(config),
                 limits=limits_of(config),
                 proxies=Proxies(config.listen.trusted_proxies),
-                most=int(descriptors.reserve * CONNECTIONS_SHARE),
+                context=config.pairs.context(config.listen.tls),
+                most=descriptors.connections,
             ),
             ports=(config.listen.ports.first, config.listen.ports.last),
             most=descriptors.listeners,
@@ -149,13 +147,14 @@ class Stages:
         self.source.reconfigure(
             config.roots,
             watch=config.watch,
-            files=_files(config),
+            files=_watched(config),
             load=_loader(config),
             max_bytes=config.limits.manifest,
         )
         self.pool.policy.guards = _guards(config)
         self.pool.policy.limits = limits_of(config)
         self.pool.policy.proxies = Proxies(config.listen.trusted_proxies)
+        self.pool.policy.context = config.pairs.context(config.listen.tls)
         self.pool.ports = (config.listen.ports.first, config.listen.ports.last)
         self.pool.budget = config.limits.drain
         self.access.reconfigure(_moi_keys(config))
@@ -176,8 +175,8 @@ def _moi_keys(config: Config) -> MoiKeys:
     return MoiKeys((one.key, one.workspace) for one in config.auth.moi_keys if one.key is not None)
 
 
-def _files(config: Config) -> tuple[str, ...]:
-    return (config.source,) if config.source is not None else ()
+def _watched(config: Config) -> tuple[str, ...]:
+    return (*((config.source,) if config.source is not None else ()), *config.pairs.files)
 
 
 def _loader(config: Config) -> Callable[[bytes, str], Loaded]:

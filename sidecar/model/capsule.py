@@ -51,7 +51,8 @@ class Capsule:
         if public is not None:
             return public.replace("{id}", self.id).replace("{port}", str(port))
         host = self.settings.advertise
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        scheme = "https" if self.settings.tls else "http"
+        return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 @dataclass(frozen=True, slots=True)

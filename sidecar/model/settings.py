@@ -166,6 +166,7 @@ class Settings:
     `channel_id` is what Everruns clients call it instead of its id, `conversation_starters` what their card offers.
     `agent_code` is what MOI clients may call it, who see it from `moi_workspace`, or from everywhere if that is system.
     `public_url` is the base of the URLs on cards, with `{id}` and `{port}` in it, where a proxy stands in front.
+    `tls` says whether the listeners speak TLS.
     `containment` None leaves the manifest's.
     `concurrency` counts running tasks, `tasks` is the most that may live, `streams` the most that may be open.
     `heartbeat` is the seconds between two comments on a stream, `heartbeat_a2a` those of silence before one on an
@@ -179,6 +180,7 @@ class Settings:
     hosts: tuple[str, ...] = ("127.0.0.1",)
     advertise: str = "localhost"
     public_url: str | None = None
+    tls: bool = False
     port: int | None = None
     a2a_port: int | None = None
     channel_id: str | None = None

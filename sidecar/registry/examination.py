@@ -42,14 +42,14 @@ def examine(
 ) -> Report:
     """Look at the configured roots as a start would, and return every problem. Blocks on the disk.
 
-    `guarded` are paths that no export may reach, beside the configuration's own file. `with_keys` are the directories
+    `guarded` are paths that no export may reach, beside the configuration's own files. `with_keys` are the directories
     and names of the capsules that have agent keys.
     """
     snapshot = _look(config)
     found = [snapshot.found[directory] for directory in sorted(snapshot.found)]
     further = [*config.warnings, *_of_roots(config, snapshot), *_of_files(found)]
     loaded = [one.content for one in found if one.content is not None]
-    for problems in check_exports(_checks(config, found), (*guarded, *_guarded(config))):
+    for problems in check_exports(_checks(config, found), (*guarded, *config.guarded)):
         further += problems
     ids = _ids(found)
     further += [
@@ -138,7 +138,7 @@ def preview(config: Config, directory: str) -> Capsule:
         raise InputError(f"{found.path} only describes an artifact: it is listed, not served")
     if loaded.manifest is None:
         raise InputError(f"{found.path} is refused", loaded.errors)
-    problems = [p for found_ in check_exports(_checks(config, [found]), _guarded(config)) for p in found_]
+    problems = [p for found_ in check_exports(_checks(config, [found]), config.guarded) for p in found_]
     if errors := [p for p in problems if p.code.startswith("E-")]:
         raise InputError(summary(errors), errors)
     return _capsule(config, found, loaded.manifest)
@@ -209,7 +209,3 @@ def _checks(config: Config, found: list[Found[Loaded]]) -> list[ExportCheck]:
             workspace = workspace_of(template, one.directory, capsule_id=ids[one.directory], session_id="")
             checks.append(ExportCheck(one.content, one.directory, workspace))
     return checks
-
-
-def _guarded(config: Config) -> tuple[str, ...]:
-    return (config.source,) if config.source is not None else ()

@@ -67,7 +67,7 @@ class Registry:
     One task calls `update` and `reconfigure`, one call after the other; whoever owns the listeners calls `bound`,
     `unbound` and `save_ports`; all on one event loop. `view` is what others may look at. Close it by `aclose`.
 
-    `guarded` are paths that no export may reach. `tasks` returns the numbers of tasks by state for a session id,
+    `guarded` are paths that no export may reach, beside the configuration's own files. `tasks` returns the numbers of tasks by state for a session id,
     `work` how they are worked on.
     `on_manifest(refused)` is called for each manifest that changed and was read.
     Raises StoreError when the memory of earlier runs cannot be read.
@@ -141,7 +141,7 @@ class Registry:
             {p.directory: wish for p in touched if (wish := wish_for(p, verdicts[p.directory]))},
             partial(propose, memory=self._memory, overdue=overdue, config=self._config, mint=self._minter()),
             self._thread,
-            self._guarded,
+            (*self._guarded, *self._config.guarded),
         )
         ending = [*expired, *(place for place in touched if verdicts[place.directory].artifact)]
         outcome = _Outcome(touched, verdicts, candidates, errors, self._returning(candidates, overdue))

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import random
+import ssl
 import uuid
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,14 +31,20 @@ log = logging.getLogger("sidecar.worker")
 class Client:
     """Posts to the paths below `/workers/{capsule}` of the desk.
 
-    `url` None means that the state directory says where the desk is and, where `token` is None too, has the token.
+    `url` None means that the state directory says where the desk is and, where `token` is None too, has the token. It
+    also says which certificate the desk has; `cafile` has those that vouch for a desk at a `url`, None: the system's.
     """
 
-    def __init__(self, capsule: str, url: str | None, token: str | None, state: Path | None) -> None:
+    def __init__(
+        self, capsule: str, url: str | None, token: str | None, state: Path | None, cafile: str | None = None
+    ) -> None:
         self._capsule = quote(capsule, safe="~")
         self._url = url
         self._token = token
         self._state = state
+        self._tls: ssl.SSLContext | bool = True
+        if cafile is not None:
+            self._tls = ssl.create_default_context(cafile=cafile)
         self._name = uuid.uuid4().hex
         self._http: aiohttp.ClientSession | None = None
         self._away = False
@@ -69,7 +76,7 @@ class Client:
         """
         if self._http is None:
             raise AwayError("this worker is not at work")
-        url, token = self._place()
+        url, token, tls = self._place()
         headers = {"x-sidecar-worker": self._name, "content-type": "application/jsonl"}
         if token:
             headers["authorization"] = f"Bearer {token}"
@@ -84,6 +91,7 @@ class Client:
                 params=params,
                 headers=headers,
                 data=body,
+                ssl=tls,
                 allow_redirects=False,  # the token is for this place alone
                 timeout=aiohttp.ClientTimeout(total=wait + SLACK),
             ) as answer:
@@ -101,16 +109,24 @@ class Client:
             self._away = True
             log.warning("%s; it is tried again", error)
 
-    def _place(self) -> tuple[str, str | None]:
-        """Return the desk's URL and the token as they are now: a restart may move the desk."""
-        url, token = self._url, self._token
-        if self._state is not None:
-            try:
-                url = url or str(json.loads((self._state / "run.json").read_bytes())["desk"]["url"])
-                token = token or (self._state / "admin.token").read_text().strip()
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise AwayError(f"no sidecar is known by {self._state}: {error}") from None
-        return (url or "").rstrip("/"), token
+    def _place(self) -> tuple[str, str | None, ssl.SSLContext | aiohttp.Fingerprint | bool]:
+        """Return the desk's URL, the token and whom to trust as they are now: a restart may move the desk."""
+        url, token, tls = self._url, self._token, self._tls
+        if self._state is None:
+            return (url or "").rstrip("/"), token, tls
+        try:
+            if url is None:
+                desk = json.loads((self._state / "run.json").read_bytes())["desk"]
+                url = str(desk["url"])
+                if (digest := desk.get("certificate_sha256")) is not None:
+                    return url, token or self._admin_token(), aiohttp.Fingerprint(bytes.fromhex(digest))
+            return url.rstrip("/"), token or self._admin_token(), tls
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise AwayError(f"no sidecar is known by {self._state}: {error}") from None
+
+    def _admin_token(self) -> str:
+        assert self._state is not None  # noqa: S101 - nobody asks without one
+        return (self._state / "admin.token").read_text().strip()
 
 
 class Pause:

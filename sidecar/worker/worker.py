@@ -28,8 +28,9 @@ class Worker:
     - `url`, `token`: of the desk; None: `$SIDECAR_URL` and `$SIDECAR_TOKEN`
     - `state`: the sidecar's state directory, where both are found if no `url` is given; None: `$SIDECAR_STATE`, else
       the default of this user
+    - `cafile`: the certificates in PEM that vouch for a desk at an https `url`; None: `$SSL_CERT_FILE`, else the system's
 
-    Raises ValueError without a capsule.
+    Raises ValueError without a capsule, OSError for a `cafile` that cannot be read.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Worker:
         url: str | None = None,
         token: str | None = None,
         state: str | os.PathLike[str] | None = None,
+        cafile: str | os.PathLike[str] | None = None,
     ) -> None:
         capsule = capsule or os.environ.get("SIDECAR_CAPSULE")
         if not capsule:
@@ -47,7 +49,8 @@ class Worker:
         token = token or os.environ.get("SIDECAR_TOKEN")
         # the token of this machine's own sidecar does not go elsewhere unless it is asked for
         known_by = None if url and state is None else state_directory(state)
-        self._client = Client(capsule, url, token, known_by)
+        trusted = None if cafile is None else os.fspath(cafile)
+        self._client = Client(capsule, url, token, known_by, trusted)
 
     async def run(self, handler: Handler, *, concurrency: int = 1) -> None:
         """Do tasks for ever, so many at a time, each with one call of the handler.

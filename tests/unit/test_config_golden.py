@@ -25,7 +25,7 @@ def outcome(text: str) -> str:
     blocks = [
         f"{name}: {getattr(found, name)!r}\n"
         for name in type(found).model_fields
-        if name not in ("warnings", "places")
+        if name not in ("warnings", "places", "pairs")
     ]
     return "".join(f"{line}\n" for line in found.warnings) or "".join(blocks)
 
