@@ -6,11 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import a2a_calls, planes, requests, scale, tasks
+from benchmarks import a2a_calls, planes, requests, scale, tasks, views
 from benchmarks.table import Row, as_lines
 
 MEASURES = {
     "card": requests.card,
+    "desk_cards": views.desk_cards,
     "get": requests.tasks_get,
     "send": requests.message_send,
     "a2a_get": a2a_calls.get_task,

@@ -50,6 +50,11 @@ class AgentDirectory:
         settings = self._config.settings_for(agent_id, rows[place].path)
         return Agent(agent_id, settings.moi_workspace, None)
 
+    def now(self, agent_id: str) -> Capsule | None:
+        """Return the capsule that is served under an id."""
+        front = self._fronts.of(agent_id)
+        return None if front is None else front.capsule
+
     def coded(self, code: str, workspace: str) -> Agent | None:
         """Return the agent of a workspace that has this code."""
         agent_id = self._config.agent_codes.get((workspace, code))

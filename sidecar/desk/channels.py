@@ -14,6 +14,7 @@ from aiohttp import hdrs
 
 from sidecar.cards.everruns import card_document
 from sidecar.cards.views import View
+from sidecar.desk.at_hand import AtHand
 from sidecar.desk.channel_asks import CHANNEL, Ask, place_of, problem_of, template_of
 from sidecar.dialects import everruns
 from sidecar.dialects.everruns import UnreadableError
@@ -70,12 +71,23 @@ class Directory(Protocol):
 
 
 class Channels:
-    """What is below `/v1/channels`. `base` returns the URL at which clients reach the desk, without a slash at its end."""
+    """What is below `/v1/channels`. `base` returns the URL at which clients reach the desk, without a slash at its end.
 
-    def __init__(self, directory: Directory, access: Access, *, base: Callable[[], str] = str) -> None:
+    `now` returns the capsule that is served under an id.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        access: Access,
+        *,
+        base: Callable[[], str] = str,
+        now: Callable[[str], Capsule | None] = lambda _: None,
+    ) -> None:
         self._directory = directory
         self._access = access
         self._base = base
+        self._at_hand = AtHand(access, now, base)
         self._cards: dict[str, tuple[Capsule, str, CardDocument]] = {}
         self._draining = False
         self._streams: set[EventStream] = set()
@@ -98,6 +110,9 @@ class Channels:
 
     async def answer(self, request: web.BaseRequest, path: str) -> tuple[str, str, Handled]:
         """Answer a request below `PREFIX`, with the template of its path and the outcome, for whoever counts."""
+        if (kept := self._at_hand.find(request)) is not None:
+            known = kept.answer(request)
+            return CHANNEL, _OUTCOMES[known.status], known
         channel_id, slash, rest = path[len(PREFIX) + 1 :].partition("/")
         parts = [unquote(part) for part in rest.split("/")] if slash else []
         template = template_of(parts) if parts else CHANNEL
@@ -162,6 +177,7 @@ class Channels:
 
     async def _card(self, ask: Ask) -> Handled:
         card = self._card_of(ask.served.capsule)
+        self._at_hand.keep(ask.request, ask.served.capsule, card)
         headers = ask.request.headers
         if hdrs.IF_NONE_MATCH not in headers:
             return card.whole

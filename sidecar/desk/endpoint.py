@@ -105,7 +105,7 @@ class Desk:
         self._tasks = parts.tasks
         self._workers = parts.workers
         self._looks = parts.looks
-        self._channels = Channels(parts.channels, parts.access, base=url)
+        self._channels = Channels(parts.channels, parts.access, base=url, now=parts.agents.now)
         self._moi = Moi(parts.agents, parts.access, base=url)
         self._changes = Changes(parts.view)
         self._sign_in = SignIn()

@@ -6,21 +6,24 @@ served, the rate. Every refusal is told as `{"code", "msg", "request_id"}`.
 
 from __future__ import annotations
 
+import secrets
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Final, cast
 
 import orjson
 import structlog
 from aiohttp import hdrs
+from multidict import istr
 
 from sidecar.cards.moi import card_document
 from sidecar.cards.views import View
-from sidecar.desk.moi_callers import admitted, visitor_of
+from sidecar.desk.at_hand import AtHand
+from sidecar.desk.moi_callers import admitted, sees, visitor_of
 from sidecar.dialects import jsonrpc, moi
 from sidecar.dialects.moi import MOI, REQUEST_ID
 from sidecar.doors.a2a import Asked
 from sidecar.errors import RefusedError, refusal
-from sidecar.ops.uuid7 import Uuid7
 from sidecar.web.answers import Wire, json_wire, wire
 from sidecar.web.body import read_json_body
 from sidecar.web.stream import EventStream
@@ -46,6 +49,7 @@ VERSION: Final = "A2A-Version"
 EVENTS: Final = "text/event-stream"
 ONLY: Final = "0.3"
 
+_REQUEST_ID: Final = istr(REQUEST_ID)
 _OUTCOMES: Final = {200: "ok", 304: "not_modified"}
 _NOTHING: Final = refusal("not_found", "There is nothing at this path.")
 _READ: Final = refusal("method_not_allowed", "The card is read: use GET or HEAD.", ("allow", "GET, HEAD"))
@@ -62,10 +66,12 @@ class Moi:
         self._directory = directory
         self._access = access
         self._base = base
+        self._at_hand = AtHand(access, directory.now, base)
         self._cards: dict[str, tuple[Capsule, str, CardDocument]] = {}
         self._streams: set[EventStream] = set()
         self._draining = False
-        self._ids = Uuid7()
+        self._name = f"req_{secrets.token_hex(8)}"
+        self._count = count(1)
 
     @property
     def door(self) -> str:
@@ -86,7 +92,10 @@ class Moi:
 
     async def answer(self, request: web.BaseRequest, path: str) -> tuple[str, str, Handled]:
         """Answer a request below `PREFIX`, with the template of its path and the outcome, for whoever counts."""
-        request_id = moi.request_id_in(request.headers.get(REQUEST_ID)) or f"req_{self._ids()}"
+        given = request.headers.get(_REQUEST_ID)
+        request_id = (given and moi.request_id_in(given)) or f"{self._name}{next(self._count):x}"
+        if (known := self._known(request)) is not None:
+            return CARD, _OUTCOMES[known.status], _named(known, request_id)
         try:
             answer = await self._answer(request, path, request_id)
         except RefusedError as error:
@@ -104,6 +113,16 @@ class Moi:
             return path, _OUTCOMES[answer.status], _named(answer, request_id)
         return path, "stream", answer
 
+    def _known(self, request: web.BaseRequest) -> Wire | None:
+        """Return the card that was asked for before, where nothing more is to be found out."""
+        kept = self._at_hand.find(request, closed=True)
+        if kept is None:
+            return None
+        seen = sees(self._access, request.headers, kept.capsule)
+        if seen is None:
+            seen = not self._access.wants(kept.capsule)
+        return kept.answer(request) if seen else None
+
     async def _answer(self, request: web.BaseRequest, path: str, request_id: str) -> Handled:
         if path == CARD:
             return await self._card(request)
@@ -119,6 +138,8 @@ class Moi:
         found = await self._admitted(request, visitor, selection)
         card = self._card_of(found.served.capsule)
         headers = request.headers
+        if selection.workspace is None:
+            self._at_hand.keep(request, found.served.capsule, card)
         if hdrs.IF_NONE_MATCH not in headers:
             return card.whole
         return card.answer(", ".join(headers.getall(hdrs.IF_NONE_MATCH)))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from aiohttp import hdrs
+from multidict import istr
 
 from sidecar.auth.caller import CHALLENGE, END_USER, STRANGER, UNAUTHORIZED, Caller, bearer_of
 from sidecar.dialects.moi import MULTIPLE
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from sidecar.doors.moi import MoiDoor
     from sidecar.model import AuthSettings, Capsule
 
-MOI_KEY: Final = "moi-key"
-API_KEY: Final = "X-API-Key"
-WORKSPACE: Final = "X-Workspace-ID"
+# as the headers keep them, so that each look at them is a short one
+MOI_KEY: Final = istr("moi-key")
+API_KEY: Final = istr("X-API-Key")
+WORKSPACE: Final = istr("X-Workspace-ID")
 SYSTEM: Final = "system"
 """The workspace whose agents everybody sees."""
 
@@ -77,6 +79,9 @@ class Directory(Protocol):
     def agent(self, agent_id: str) -> Agent | None:
         """Return the agent with this id."""
 
+    def now(self, agent_id: str) -> Capsule | None:
+        """Return the capsule that is served under an id."""
+
     def coded(self, code: str, workspace: str) -> Agent | None:
         """Return the agent of a workspace that has this code."""
 
@@ -104,6 +109,20 @@ class Admitted:
 
     served: Served
     caller: Caller
+
+
+def sees(access: Access, headers: CIMultiDictProxy[str], capsule: Capsule) -> bool | None:
+    """Whether who asks visibly has a key of the view that sees a capsule; None: no key is needed, and none is shown.
+
+    False says nothing but that more has to be looked at.
+    """
+    if API_KEY in headers or hdrs.AUTHORIZATION in headers or WORKSPACE in headers:
+        return False
+    if not access.moi_keys:
+        return False if MOI_KEY in headers else None
+    given = headers.getall(MOI_KEY, ())
+    key = access.moi_keys.find(given[0]) if len(given) == 1 else None
+    return key is not None and capsule.settings.moi_workspace in (key.workspace, SYSTEM)
 
 
 async def visitor_of(access: Access, directory: Directory, headers: CIMultiDictProxy[str]) -> Visitor:

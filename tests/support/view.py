@@ -53,6 +53,9 @@ class NoAgents:
     def agent(self, _agent_id: str) -> None:
         """Return that there is no such agent."""
 
+    def now(self, _agent_id: str) -> None:
+        """Return that there is no such agent."""
+
     def coded(self, _code: str, _workspace: str) -> None:
         """Return that there is no such agent."""
 
