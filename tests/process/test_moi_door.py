@@ -401,3 +401,21 @@ def test_keys_that_come_show_strangers_out(tmp_path: Path) -> None:
             until_sync(lambda: plain.card(agent_id="known").status == 401, what="it is closed")
             assert cut_off(stream)
         (here.gates / "open").touch()
+
+
+def test_limits_are_told_in_the_shape_of_the_view(tmp_path: Path) -> None:
+    """Streams over the limit 503, requests over the rate 429, both with `Retry-After`; other callers go on."""
+    with home(tmp_path, auth=AUTH, limits="rate: 4/m, streams: 1") as here:
+        team, other = here.client().using(moi_key=TEAM), here.client().using(moi_key=OTHER)
+        gate = here.gates / "limits"
+        with team.stream("message/stream", message(f"hold {gate}"), agent_id="known") as stream:
+            first_task(stream)
+            refused = team.call("message/stream", message("hi"), agent_id="known")
+            assert problem(refused) == (503, "ErrServiceUnavailable")
+            gate.touch()
+            stream.rest()
+        assert [team.card(agent_id="known").status for _ in range(2)] == [200, 200]
+        for answer in (team.card(agent_id="known"), team.call("tasks/get", {"id": "x"}, agent_id="known")):
+            assert problem(answer) == (429, "ErrTooManyRequests")
+        assert other.card(agent_id="known").status == 200
+        assert team.card(agent_id="ours").status == 200

@@ -27,6 +27,8 @@ from tests.support.view import NoAgents, NoChannels, Shown
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from sidecar.desk.moi_callers import Directory
+
 TOKEN = {"Authorization": "Bearer s3cret"}
 
 
@@ -58,13 +60,15 @@ class Running:
 
 
 @asynccontextmanager
-async def running_desk(*, token: str | None = "s3cret") -> AsyncIterator[Running]:
-    """Run a desk that asks for a token, unless there is None, and shows its metrics to all."""
+async def running_desk(
+    *, token: str | None = "s3cret", agents: Directory | None = None
+) -> AsyncIterator[Running]:
+    """Run a desk that asks for a token, unless there is None, and shows its metrics to all; `agents` are those of MOI."""
     stage = Running()
     parts = Parts(
         view=stage.view,
         channels=NoChannels(),
-        agents=NoAgents(),
+        agents=NoAgents() if agents is None else agents,
         access=access_of(),
         metrics=stage.metrics,
         gauges=lambda: Gauges(open_streams=7),

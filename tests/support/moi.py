@@ -31,11 +31,11 @@ auth:
 CONFIG = """
 roots: [{{path: {root}}}]
 desk: {{public_url: "http://agents.example.org/behind/"}}
-listen: {{ports: {ports}}}
 command: {{argv: [python3, -I, -S, {agent}], protocol: jsonl}}
 backend: command
 tasks: {{concurrency: 8}}
 heartbeat: {{a2a: 500ms}}
+limits: {{{limits}}}
 {auth}
 capsules:
   known: {{agent_code: explore}}
@@ -153,10 +153,10 @@ class Home:
         found: str = made.json["key"]
         return found
 
-    def configure(self, *, auth: str = "", ports: str = "24000-31999", members: bool = False) -> None:
+    def configure(self, *, auth: str = "", limits: str = "", members: bool = False) -> None:
         """Write the configuration."""
         root, agent = self.place / "capsules", self.place / "agent.py"
-        text = CONFIG.format(root=root, agent=agent, auth=auth, ports=ports, members=str(members).lower())
+        text = CONFIG.format(root=root, agent=agent, auth=auth, limits=limits, members=str(members).lower())
         (self.place / "config.yaml").write_text(text)
 
 
