@@ -86,6 +86,8 @@ def test_the_commands_of_a_page_print_what_it_shows(
     by = {name: str(agents.environment(version)) for name, version in programs.items() if name in text}
     if (client := "everruns/bin/python") in text:
         by[client] = str(agents.environment_with("everruns", agents.EVERRUNS))
+    if (client := "moi/bin/python") in text:
+        by[client] = str(agents.environment_with("moi", agents.MOI))
     perform(steps(page), example, tmp_path, by)
 
 
