@@ -87,7 +87,7 @@ def test_cards_are_shown_as_clients_see_them(sidecar: Spawned) -> None:
     status, headers, body = ask(sidecar, "/api/capsules/a/cards")
     assert status == 200
     cards = {card["view"]: card for card in json.loads(body)["cards"]}
-    assert list(cards) == ["murmur", "a2a 1.0", "a2a 0.3", "everruns"]
+    assert list(cards) == ["murmur", "a2a 1.0", "a2a 0.3", "everruns", "moi"]
     for card in cards.values():
         with urlopen(card["url"], timeout=10) as answer:
             assert json.load(answer) == card["card"]
