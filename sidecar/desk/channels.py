@@ -14,7 +14,7 @@ from aiohttp import hdrs
 
 from sidecar.cards.everruns import card_document
 from sidecar.cards.views import View
-from sidecar.desk.at_hand import AtHand
+from sidecar.desk.at_hand import MOST, AtHand
 from sidecar.desk.channel_asks import CHANNEL, Ask, place_of, problem_of, template_of
 from sidecar.dialects import everruns
 from sidecar.dialects.everruns import UnreadableError
@@ -142,6 +142,8 @@ class Channels:
             document = card_document(
                 capsule, sessions=self._sessions_path(capsule), a2a=capsule.base + A2A_CARD
             )
+            if len(self._cards) >= MOST:
+                del self._cards[next(iter(self._cards))]
             made = self._cards[capsule.id] = (capsule, base, document)
         return made[2]
 

@@ -18,7 +18,7 @@ from multidict import istr
 
 from sidecar.cards.moi import card_document
 from sidecar.cards.views import View
-from sidecar.desk.at_hand import AtHand
+from sidecar.desk.at_hand import MOST, AtHand
 from sidecar.desk.moi_callers import admitted, sees, visitor_of
 from sidecar.dialects import jsonrpc, moi
 from sidecar.dialects.moi import MOI, REQUEST_ID
@@ -203,6 +203,8 @@ class Moi:
         base = self._base()
         made = self._cards.get(capsule.id)
         if made is None or made[0] is not capsule or made[1] != base:
+            if len(self._cards) >= MOST:
+                del self._cards[next(iter(self._cards))]
             made = self._cards[capsule.id] = (capsule, base, card_document(capsule, url=self.door))
         return made[2]
 
