@@ -209,7 +209,8 @@ class Daemon:
 
     def _say_ready(self) -> None:
         if self._ready:
-            self._notifier.status(self._status())
+            if self._notifier.active:
+                self._notifier.status(self._status())
             return
         self._ready = True
         gc.enable()  # the start did without
@@ -226,11 +227,8 @@ class Daemon:
             self._on_ready(self._desk.link())
 
     def _counts(self) -> dict[str, int]:
-        rows = self._stages.registry.view.capsules()
-        counts = {state: sum(row.state is state for row in rows) for state in CapsuleState}
-        return {
-            str(state): count for state, count in counts.items() if count or state is CapsuleState.SERVING
-        }
+        counts = self._stages.registry.view.states()
+        return {str(s): counts[s] for s in CapsuleState if counts[s] or s is CapsuleState.SERVING}
 
     def _status(self) -> str:
         told = ", ".join(f"{count} {state}" for state, count in self._counts().items())

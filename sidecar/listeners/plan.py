@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sidecar.model import Capsule, Wanted
 
@@ -38,7 +38,8 @@ class Clash:
 class Plan:
     """What is to be done, in this order; `close` and `keep` name directories, the others are in path order.
 
-    Of `open`, those with a port of their own come first, so that no free choice takes it.
+    Of `open`, those with a port of their own come first, so that no free choice takes it. `again` are those of `keep`
+    whose listener was opened for another value that says the same.
     """
 
     keep: tuple[str, ...]
@@ -46,6 +47,7 @@ class Plan:
     swap: tuple[Wanted, ...]
     open: tuple[Wanted, ...]
     clashes: tuple[Clash, ...]
+    again: tuple[Wanted, ...] = ()
 
 
 def plan(wanted: Sequence[Wanted], listening: Mapping[str, Listening]) -> Plan:
@@ -54,21 +56,26 @@ def plan(wanted: Sequence[Wanted], listening: Mapping[str, Listening]) -> Plan:
     A listener whose hosts and port fit stays open, whoever else wants its port: what did not change is not
     disturbed. Else the first in path order has a port, and those that want it too clash.
     """
-    holders: defaultdict[int, list[Capsule]] = defaultdict(list)
     keep: list[str] = []
+    again: list[Wanted] = []
     swap: list[Wanted] = []
     rest: list[Wanted] = []
     for one in wanted:
         capsule = one.capsule
         now = listening.get(capsule.directory)
-        if now is None or not _fits(one, now):
-            rest.append(one)
-            continue
-        holders[now.port].append(capsule)
-        if now.wanted.capsule is capsule or now.wanted.capsule == capsule:
+        if now is not None and now.wanted is one:  # as are all but one of thousands when one has changed
             keep.append(capsule.directory)
+        elif now is None or not _fits(one, now):
+            rest.append(one)
+        elif now.wanted.capsule is capsule or now.wanted.capsule == capsule:
+            keep.append(capsule.directory)
+            again.append(one)
         else:
             swap.append(one)
+    stays = {*keep, *(one.capsule.directory for one in swap)}
+    holders = _holders(
+        (one.capsule for one in wanted if one.capsule.directory in stays) if rest else (), listening
+    )
     opens: list[Wanted] = []
     free: list[Wanted] = []
     clashes: list[Clash] = []
@@ -80,14 +87,24 @@ def plan(wanted: Sequence[Wanted], listening: Mapping[str, Listening]) -> Plan:
         else:
             holders[one.port].append(one.capsule)
             opens.append(one)
-    stays = {*keep, *(one.capsule.directory for one in swap)}
     return Plan(
         keep=tuple(keep),
         close=tuple(directory for directory in listening if directory not in stays),
         swap=tuple(swap),
         open=(*opens, *free),
         clashes=tuple(clashes),
+        again=tuple(again),
     )
+
+
+def _holders(
+    capsules: Iterable[Capsule], listening: Mapping[str, Listening]
+) -> defaultdict[int, list[Capsule]]:
+    """Return who has which port."""
+    holders: defaultdict[int, list[Capsule]] = defaultdict(list)
+    for capsule in capsules:
+        holders[listening[capsule.directory].port].append(capsule)
+    return holders
 
 
 def _fits(wanted: Wanted, now: Listening) -> bool:

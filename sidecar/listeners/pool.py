@@ -144,6 +144,8 @@ class Pool:
             for found in todo.clashes:
                 self._waiting.pop(found.wanted.capsule.directory, None)
                 self._unbound(found.wanted, reasons.clash(found))
+            for one in todo.again:
+                self._open[one.capsule.directory].wanted = one
             for one in todo.swap:
                 await self._swap(one)
             for one in todo.open:

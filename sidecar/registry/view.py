@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from sidecar.registry.places import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from sidecar.model import Work
+    from sidecar.model import CapsuleState, Work
     from sidecar.registry.places import Places
 
 
@@ -43,6 +44,10 @@ class View:
                     row = replace(row, tasks=tasks, workers=work.workers, trouble=work.trouble)
             rows.append(row)
         return rows
+
+    def states(self) -> Counter[CapsuleState]:
+        """Return how many capsules do what, without making their rows."""
+        return Counter(place.state for place in self._places)
 
     def roots(self) -> Sequence[RootStatus]:
         """Return the configured roots, in configured order."""

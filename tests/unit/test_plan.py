@@ -65,6 +65,15 @@ def test_what_is_open_as_wanted_is_kept() -> None:
     assert plan([same], opened(first, 5)).keep == ("/c/a",)
 
 
+def test_a_wish_that_says_the_same_takes_the_place_of_the_one_before() -> None:
+    """So that the next look knows at a glance that nothing has changed: of thousands of capsules one has, mostly."""
+    first = want("a")
+    later = Wanted(first.capsule, 5, "remembered")
+    assert plan([later], opened(first, 5)).again == (later,)
+    assert plan([later], opened(later)).again == ()
+    assert plan([want("a", version="2")], opened(first, 5)).again == ()
+
+
 def test_another_manifest_on_the_same_address_is_swapped_in() -> None:
     """The socket stays."""
     new = want("a", version="2")
