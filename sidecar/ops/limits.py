@@ -13,6 +13,10 @@ from typing import Final
 
 LEAST_RESERVE: Final = 128
 MOST_RESERVE: Final = 4096
+FOR_CLIENTS: Final = 0.75
+FOR_THE_REST: Final = 112
+"""The part of the reserve that connections may take; but so many are for what is always open, and for clients that are turned away."""
+FEWEST_CONNECTIONS: Final = 16
 UNLIMITED: Final = 1_048_576
 """Taken where the hard limit is said to be infinite: the kernel's usual `fs.nr_open`."""
 
@@ -32,6 +36,11 @@ class Budget:
     def listeners(self) -> int:
         """How many listening sockets may be open at once: one per capsule and address."""
         return self.soft - self.reserve
+
+    @property
+    def connections(self) -> int:
+        """How many connections to capsules may be open at once."""
+        return max(FEWEST_CONNECTIONS, min(int(self.reserve * FOR_CLIENTS), self.reserve - FOR_THE_REST))
 
     def fields(self) -> dict[str, int]:
         """Return what the log line `descriptor_budget` says."""
