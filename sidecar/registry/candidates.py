@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sidecar.errors import Severity, visible
 from sidecar.model import Capsule
-from sidecar.registry.checks import ExportCheck, check_exports, exports_anything, summary, workspace_of
+from sidecar.registry.checks import ExportCheck, exports_anything, no_answer, summary, workspace_of
 from sidecar.registry.ids import assign
 from sidecar.registry.sessions import Session, returned
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from sidecar.errors import Problem
     from sidecar.manifest.load import Loaded
     from sidecar.model import Manifest, Settings
+    from sidecar.registry.disks import Disks
     from sidecar.registry.places import Place
     from sidecar.registry.sessions import Memory, Pair
-    from sidecar.watch.thread import OwnThread
 
 
 _Key = tuple[str, str, int]
@@ -143,28 +143,33 @@ def propose(
 async def settle(
     wishes: Mapping[str, Wish],
     propose_all: Callable[[Iterable[Wish]], list[Candidate]],
-    thread: OwnThread,
+    disks: Disks,
     guarded: Sequence[str],
-) -> tuple[list[Candidate], dict[str, str]]:
+) -> tuple[list[Candidate], dict[str, str], frozenset[str]]:
     """Return the candidates whose export roots hold, and for each directory with a refused one the error.
 
+    The third are the directories of those whose disk does not answer: they are refused, and to be tried again.
     Where the newest manifest is refused, the last good one is looked at instead. The refused give back the ids that
     they would have had, so that they take none from the others.
     """
     wishes = dict(wishes)
     refused: dict[str, str] = {}
     outcomes: dict[_Key, tuple[Problem, ...]] = {}
+    silent: set[str] = set()
     while True:
         candidates = propose_all(wishes.values())
         checks = {_key(c): _check(c) for c in candidates if _must_check(c)}
         for key in checks.keys() & outcomes.keys():
             del checks[key]
         if checks:
-            found = await thread.run(check_exports, list(checks.values()), guarded)
-            outcomes.update(zip(checks, found, strict=True))
+            found = await disks.check(list(checks.values()), guarded)
+            for (key, check), problems in zip(checks.items(), found, strict=True):
+                outcomes[key] = (no_answer(check),) if problems is None else problems
+                if problems is None:
+                    silent.add(check.directory)
         failed = [(c, errors) for c in candidates if (errors := _errors(c, outcomes))]
         if not failed:
-            return [_with_problems(c, outcomes) for c in candidates], refused
+            return [_with_problems(c, outcomes) for c in candidates], refused, frozenset(silent)
         for candidate, errors in failed:
             wish, directory = candidate.wish, candidate.wish.place.directory
             refused.setdefault(directory, summary(errors))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from sidecar.errors import Problem
 from sidecar.manifest.load import export_problems
-from sidecar.manifest.problems import NOT_ALLOWED
+from sidecar.manifest.problems import MISSING, NOT_ALLOWED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,19 +38,34 @@ def exports_anything(loaded: Loaded) -> bool:
     return loaded.manifest is not None and bool(loaded.manifest.files or loaded.manifest.peer_files)
 
 
-def check_exports(checks: Iterable[ExportCheck], guarded: Sequence[str]) -> list[tuple[Problem, ...]]:
-    """Return the problems of each check's export roots. Blocks on the disk: not for the event loop.
+def real_paths(guarded: Iterable[str]) -> list[str]:
+    """Return where paths lead to. Blocks on the disk."""
+    return [os.path.realpath(path) for path in guarded]
 
-    `guarded` are paths that no export root may reach: the state directory, the configuration file.
+
+def check_exports(check: ExportCheck, guarded: Sequence[str]) -> tuple[Problem, ...]:
+    """Return the problems of a manifest's export roots. Blocks on the disk: not for the event loop.
+
+    `guarded` are real paths that no export root may reach: the state directory, the configuration file.
     """
-    real = [os.path.realpath(path) for path in guarded]
-    return [
-        (
-            *export_problems(check.loaded, directory=check.directory, workspace=check.workspace),
-            *_exposed(check, real),
-        )
-        for check in checks
-    ]
+    return (
+        *export_problems(check.loaded, directory=check.directory, workspace=check.workspace),
+        *_exposed(check, guarded),
+    )
+
+
+def no_answer(check: ExportCheck) -> Problem:
+    """Return the problem of a workspace on a disk that hangs."""
+    _, line, column = check.loaded.roots[0] if check.loaded.roots else ("", 0, 0)
+    return Problem(
+        check.loaded.file,
+        line,
+        column,
+        MISSING,
+        "exports",
+        f"the workspace {check.workspace} does not answer: its disk or file server hangs;"
+        " it is tried again until it does",
+    )
 
 
 def _exposed(check: ExportCheck, guarded: Sequence[str]) -> Iterable[Problem]:

@@ -14,7 +14,7 @@ from sidecar.manifest.problems import MISSING, NAMESAKES, STALE
 from sidecar.manifest.report import Report, report
 from sidecar.model import MANIFEST_NAME, Capsule
 from sidecar.ops.uuid7 import new_id
-from sidecar.registry.checks import ExportCheck, check_exports, summary, workspace_of
+from sidecar.registry.checks import ExportCheck, check_exports, real_paths, summary, workspace_of
 from sidecar.registry.ids import assign, assign_listed
 from sidecar.registry.namesakes import crowded
 from sidecar.registry.places import namesake_warning
@@ -49,7 +49,8 @@ def examine(
     found = [snapshot.found[directory] for directory in sorted(snapshot.found)]
     further = [*config.warnings, *_of_roots(config, snapshot), *_of_files(found)]
     loaded = [one.content for one in found if one.content is not None]
-    for problems in check_exports(_checks(config, found), (*guarded, *config.guarded)):
+    own = real_paths((*guarded, *config.guarded))
+    for problems in (check_exports(check, own) for check in _checks(config, found)):
         further += problems
     ids = _ids(found)
     further += [
@@ -138,7 +139,8 @@ def preview(config: Config, directory: str) -> Capsule:
         raise InputError(f"{found.path} only describes an artifact: it is listed, not served")
     if loaded.manifest is None:
         raise InputError(f"{found.path} is refused", loaded.errors)
-    problems = [p for found_ in check_exports(_checks(config, [found]), config.guarded) for p in found_]
+    own = real_paths(config.guarded)
+    problems = [p for check in _checks(config, [found]) for p in check_exports(check, own)]
     if errors := [p for p in problems if p.code.startswith("E-")]:
         raise InputError(summary(errors), errors)
     return _capsule(config, found, loaded.manifest)

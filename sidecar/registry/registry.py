@@ -13,13 +13,13 @@ from sidecar.errors import StoreError
 from sidecar.model import ConfigStatus, LastError, RootStatus, Work
 from sidecar.ops.uuid7 import Uuid7
 from sidecar.registry.candidates import judge, propose, settle, wish_for
+from sidecar.registry.disks import Disks
 from sidecar.registry.places import Places, printable
 from sidecar.registry.presence import Presence
 from sidecar.registry.saving import RETRY, PortSaver
 from sidecar.registry.serving import Serving
 from sidecar.registry.sessions import Changes, Memory, Session, commit, gone
 from sidecar.registry.view import View
-from sidecar.watch.thread import OwnThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -92,7 +92,7 @@ class Registry:
         self._clock = clock
         self._monotonic = monotonic
         self._new_id = Uuid7().new_id
-        self._thread = OwnThread("registry-checks")
+        self._disks = Disks()
         self._memory = Memory.load(store)
         self._places = Places()
         self._serving = Serving(self._places, self._memory, config)
@@ -107,7 +107,7 @@ class Registry:
     async def aclose(self) -> None:
         """Save what is not saved, and end the thread that looks at export roots. The store is still open."""
         await self._saver.aclose()
-        await self._thread.aclose()
+        await self._disks.aclose()
 
     def reconfigure(self, config: Config) -> bool:
         """Put a configuration in force, from the next `update` on; return whether it is another one."""
@@ -137,16 +137,17 @@ class Registry:
         touched = self._presence.to_judge(leaving=expired)
         verdicts = {place.directory: judge(place) for place in touched}
         overdue = self._memory.overdue(self._clock(), self._config.tasks.forget)
-        candidates, errors = await settle(
+        candidates, errors, silent = await settle(
             {p.directory: wish for p in touched if (wish := wish_for(p, verdicts[p.directory]))},
             partial(propose, memory=self._memory, overdue=overdue, config=self._config, mint=self._minter()),
-            self._thread,
+            self._disks,
             (*self._guarded, *self._config.guarded),
         )
         ending = [*expired, *(place for place in touched if verdicts[place.directory].artifact)]
         outcome = _Outcome(touched, verdicts, candidates, errors, self._returning(candidates, overdue))
         if await self._commit(self._changes(candidates, ending, overdue)):
             self._presence.touched.clear()
+            self._presence.touched.update(silent)
         else:
             outcome = self._without_new(outcome)
         self._apply(outcome)
@@ -291,7 +292,7 @@ class Registry:
         now = self._monotonic()
         times = list(self._presence.expiries(self._config.watch.grace))
         overdue = self._memory.next_overdue(self._config.tasks.forget)
-        if self._store_error is not None:
+        if self._store_error is not None or self._presence.touched:
             times.append(now + RETRY)
         elif overdue is not None and self._presence.looked:
             times.append(now + max(0.0, overdue - self._clock()))

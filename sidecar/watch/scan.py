@@ -71,6 +71,11 @@ class Scanner(Generic[T]):
         self._last: Snapshot[T] | None = None
         self.configure(roots, files=files)
 
+    @property
+    def at(self) -> str | None:
+        """The place that is being looked at, or was last: for another thread, while a look does not come back."""
+        return self._tree.at
+
     def configure(
         self,
         roots: Sequence[Root],

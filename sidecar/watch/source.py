@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 import structlog
 
+from sidecar.model import LastError
 from sidecar.watch.hints import Hints
+from sidecar.watch.paths import inside, plain
 from sidecar.watch.scan import Look, Scanner, Snapshot
 from sidecar.watch.thread import OwnThread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 
-    from sidecar.model import LastError
     from sidecar.watch.paths import Ident
     from sidecar.watch.values import Root, Timing
 
@@ -23,6 +27,10 @@ T = TypeVar("T")
 
 SHARE: Final = 10
 """Looks at everything that only hints ask for may take one part in so many of the time."""
+PATIENCE: Final = 3.0
+"""A look that stands still at one place for so many seconds, and not for twice as many, is told of."""
+NO_ANSWER: Final = "does not answer: its disk or file server hangs"
+MEANWHILE: Final = "what is served goes on, changes are found once it answers"
 
 
 class Source(Generic[T]):
@@ -64,6 +72,8 @@ class Source(Generic[T]):
         self._places: Mapping[str, Ident] | None = None
         self._changes: dict[str, Any] | None = None
         self._log = _RootLog()
+        self._handed: Snapshot[T] | None = None
+        self._stuck: str | None = None
         self._closing = False
 
     @property
@@ -157,7 +167,7 @@ class Source(Generic[T]):
                 rest_until = loop.time() + SHARE * (loop.time() - now)
             elif self._hinted or (due is not None and now >= due):
                 hinted, self._hinted = self._hinted, set()
-                look = await self._thread.run(self._scanner.look, hinted)
+                look = await self._patiently(partial(self._scanner.look, hinted))
             else:
                 times = [tick_at, due if due is not None else tick_at]
                 await self._sleep(min(*times, rest_until if self._everything else tick_at))
@@ -177,7 +187,48 @@ class Source(Generic[T]):
         if (changes := self._changes) is not None:
             self._changes = None
             await self._thread.run(lambda: self._scanner.configure(**changes))
-        return await self._thread.run(self._scanner.look)
+        return await self._patiently(self._scanner.look)
+
+    async def _patiently(self, look: Callable[[], Look[T]]) -> Look[T]:
+        """Look, and say where it stands still when it does, and that it goes on when it does."""
+        job = asyncio.create_task(self._thread.run(look), name="watch: a look")
+        at: str | None = None
+        told = False
+        try:
+            while not job.done():
+                await asyncio.wait((job,), timeout=PATIENCE)
+                before, at = at, self._scanner.at
+                if not job.done() and not told and at is not None and at == before:
+                    told = True
+                    self._stands_still(at)
+        finally:
+            job.cancel()
+        found = job.result()
+        if told:
+            self._goes_on(found)
+        return found
+
+    def _stands_still(self, at: str) -> None:
+        self._stuck = at
+        structlog.get_logger().warning("scan_stuck", path=at, reason=f"{NO_ANSWER}; {MEANWHILE}")
+        self._hand_on(self._handed)
+
+    def _goes_on(self, found: Look[T]) -> None:
+        structlog.get_logger().info("scan_goes_on", path=self._stuck)
+        self._stuck = None
+        if found.snapshot is None:
+            self._hand_on(self._handed)
+
+    def _hand_on(self, snapshot: Snapshot[T] | None) -> None:
+        """Have the reader take a snapshot, with the error of the root in which the look stands still."""
+        if snapshot is None:
+            return
+        self._handed = self._latest = snapshot
+        if (stuck := self._stuck) is not None:
+            error = LastError(time.time(), f"{stuck} {NO_ANSWER}; {MEANWHILE}")
+            roots = (replace(r, last_error=error) if _is_in(stuck, r.path) else r for r in snapshot.roots)
+            self._latest = replace(snapshot, roots=tuple(roots))
+        self._news.set()
 
     async def _take(self, look: Look[T]) -> None:
         if look.too_many:
@@ -197,8 +248,7 @@ class Source(Generic[T]):
                 self._places = None
         if look.snapshot is not None:
             self._log.tell(look.snapshot)
-            self._latest = look.snapshot
-            self._news.set()
+            self._hand_on(look.snapshot)
 
     def _notice(self, paths: Collection[str] | None) -> None:
         if paths is None:
@@ -206,6 +256,10 @@ class Source(Generic[T]):
         else:
             self._hinted.update(paths)
         self._wake.set()
+
+
+def _is_in(path: str, root: str) -> bool:
+    return path == plain(root) or path.startswith(inside(plain(root)))
 
 
 class _RootLog:

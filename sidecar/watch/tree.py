@@ -26,12 +26,13 @@ class Tree(Generic[T]):
     """The directories below the roots.
 
     A directory that holds a manifest is a capsule and is not descended into; nor is one whose manifest has been gone
-    for less than `grace` seconds. Links to directories are followed, but never back to a directory above. Entries
+    for less than `grace` seconds. `at` is what is being looked at, for another thread to see. Links to directories are followed, but never back to a directory above. Entries
     whose name begins with `..` are passed over (the inside of a Kubernetes volume).
     """
 
     def __init__(self, still: Stillness[T], grace: float) -> None:
         self.grace = grace
+        self.at: str | None = None
         self.status: dict[str, RootStatus] = {}
         self.places = Places()
         self._still = still
@@ -77,6 +78,7 @@ class Tree(Generic[T]):
 
     def _look_at_root(self, path: str) -> None:
         trouble = None
+        self.at = path
         try:
             found = os.stat(path)  # noqa: PTH116 - surrogate-escaped text paths throughout
         except OSError as error:
@@ -107,6 +109,7 @@ class Tree(Generic[T]):
             self.status[path] = RootStatus(path, error)
 
     def _look_at(self, node: Node[T]) -> None:
+        self.at = node.path
         if self._still.unknown:
             self._still.unknown.pop(node.path, None)
         self._still.look(node)

@@ -92,10 +92,12 @@ class Spawned:
         run = json.loads((self.state / "run.json").read_text())
         return str(run["desk"]["url"])
 
-    def api(self, path: str, *, method: str = "GET") -> Any:
-        """Ask the desk with the admin token and return the JSON document."""
+    def api(self, path: str, *, method: str = "GET", body: object = None) -> Any:
+        """Ask the desk with the admin token and return the JSON document; a body is sent as JSON."""
         token = (self.state / "admin.token").read_text().strip()
-        request = Request(self.desk + path, method=method, headers={"Authorization": f"Bearer {token}"})
+        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(self.desk + path, data, headers, method=method if body is None else "POST")
         with urlopen(request, timeout=10) as answer:
             return json.load(answer)
 
