@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DIRECTORY = Path(__file__).parents[2] / "deploy" / "kubernetes"
-TOKEN = "made-up-by-the-test"  # noqa: S105 - no secret
+TOKEN = "made-up-by-the-test"
 
 
 def resources() -> dict[tuple[str, str], dict[str, Any]]:
@@ -138,7 +138,13 @@ def test_kubernetes_itself_would_take_the_manifests(tmp_path: Path) -> None:
     """Each resource against the schema of its kind, unknown members refused (kubernetes-validate, from PyPI)."""
     venv.create(tmp_path / "venv", with_pip=True)
     programs = tmp_path / "venv" / "bin"
-    install = [str(programs / "pip"), "install", "--quiet", "--disable-pip-version-check", "kubernetes-validate"]
+    install = [
+        str(programs / "pip"),
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "kubernetes-validate",
+    ]
     subprocess.run(install, check=True, timeout=300)
     files = sorted(str(path) for path in DIRECTORY.glob("*.yaml") if path.name != "kustomization.yaml")
     run = [str(programs / "kubernetes-validate"), "--strict", *files]

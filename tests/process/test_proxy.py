@@ -247,6 +247,7 @@ def test_the_official_clients_work_below_a_prefix(tmp_path: Path) -> None:
         until_sync(lambda: answers(Site(port, spawned, tmp_path)), what="nginx")
         results = run_all(PYTHON, f"http://127.0.0.1:{port}/agents/obedient", tmp_path)
     for client, seen in results.items():
+        assert isinstance(seen, dict), f"{client}: {seen}"
         assert story(seen["stream"]) == [["task", ""], ["response", "0 1 2 "], ["completed", ""]], client
         assert story(seen["silent stream"])[-1] == ["completed", ""], client
         assert picture(seen["silent send"])["state"] == "completed", client

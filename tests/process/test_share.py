@@ -137,6 +137,7 @@ def test_a_handle_ends_with_its_time_and_with_the_sidecar(root: Path, tmp_path: 
 
 def test_what_cannot_be_shared_is_said_in_one_line(sidecar: Spawned) -> None:
     """Exit with 1 where the sidecar refuses and with 2 for arguments that make no sense; nothing is printed then."""
+    text = ""
     for arguments, status in (
         (["a", "../secret", "--audience", READER], 1),
         (["a", "report.md", "--audience", "reader"], 1),
@@ -155,7 +156,8 @@ def test_what_cannot_be_shared_is_said_in_one_line(sidecar: Spawned) -> None:
         assert (done.returncode, done.stdout) == (status, ""), (arguments, done.stderr)
         assert len(done.stderr.splitlines()) == 1
         assert done.stderr.startswith("sidecar: ")
-    assert done.stderr.endswith('"10" is no duration: a number and its unit (ms, s, m, h, d); write 10s\n')
+        text = done.stderr
+    assert text.endswith('"10" is no duration: a number and its unit (ms, s, m, h, d); write 10s\n')
 
 
 def test_the_desk_refuses_in_its_one_shape(sidecar: Spawned) -> None:

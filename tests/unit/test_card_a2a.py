@@ -195,8 +195,8 @@ def test_what_a_caller_must_show_has_the_shape_of_each_version() -> None:
     for maker in (card, root):
         assert maker(made)["securitySchemes"] == {name: v03[name] | v10[name] for name in v03}
         assert {"security", "securityRequirements"} <= maker(made).keys()
-    for maker in (card, *MAKERS.values()):
-        assert not {"security", "securityRequirements", "securitySchemes"} & maker(capsule(a2a_port=1)).keys()
+    for each in (card, *MAKERS.values()):
+        assert not {"security", "securityRequirements", "securitySchemes"} & each(capsule(a2a_port=1)).keys()
 
 
 def test_several_providers_have_a_scheme_each() -> None:
