@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import a2a_calls, planes, requests, scale, tasks, views
+from benchmarks import a2a_calls, hostile, planes, requests, scale, tasks, views
 from benchmarks.table import Row, as_lines
 
 MEASURES = {
@@ -27,6 +27,7 @@ MEASURES = {
     "memory": scale.memory,
     "idle": scale.idle,
     "stop": scale.stop,
+    "hostile": hostile.hostile,
 }
 
 
