@@ -109,7 +109,7 @@ class HttpServer(Server):
         self.name = name
         self.policy = policy
         self.turned_away: dict[TurnedAway, None] = {}
-        self._handshakes: set[Secured] = set()
+        self._handshakes: dict[Secured, None] = {}
         self._handle = handle
         self._listening: tuple[asyncio.Server, ...] = ()
         self._gone: asyncio.Event | None = None
@@ -226,13 +226,13 @@ class HttpServer(Server):
         most_here, most = policy.limits.connections + MOST_TURNED_AWAY, policy.most + MOST_TURNED_AWAY
         if not self._listening or here >= most_here or all_of_them >= most:
             return False
-        self._handshakes.add(secured)
+        self._handshakes[secured] = None
         policy.handshakes += 1
         return True
 
     def handshake_over(self, secured: Secured, fault: str | None = None) -> None:
         """Take note that a handshake is over, and of what was wrong with it."""
-        self._handshakes.discard(secured)
+        self._handshakes.pop(secured, None)
         self.policy.handshakes -= 1
         self.left()
         if fault is not None:

@@ -152,7 +152,7 @@ export class Connect {
  * `views` are the capsule's cards by the name of their view.
  */
 export function snippets(row, views) {
-  const url = `http://${row.url}`;
+  const url = (views.get("murmur")?.url ?? `http://${row.url}`).replace(/\/\.well-known\/agent-card\.json$/, "");
   const desk = new URL(".", location.href).href.replace(/\/$/, "");
   const id = row.id;
   const message = (method) => `curl -sN ${url}/ -H 'content-type: application/json' -d '{\n  "jsonrpc": "2.0", "id": 1, "method": "${method}",\n  "params": {"message": {"messageId": "m1", "role": "user", "parts": [{"text": "hello"}]}}\n}'`;
