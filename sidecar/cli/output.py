@@ -49,8 +49,13 @@ class Watched:
 
 
 def complain(message: str) -> None:
-    """Write an error as one plain line to standard error."""
-    sys.stderr.write(f"sidecar: {visible(message)}\n")
+    """Write an error as one plain line to standard error; in the journal it is one of that priority (sd-daemon(3))."""
+    mark = ""
+    if "JOURNAL_STREAM" in os.environ:
+        from sidecar.ops.journal import leads_there
+
+        mark = "<3>" if leads_there(sys.stderr.buffer, os.environ) else ""
+    sys.stderr.write(f"{mark}sidecar: {visible(message)}\n")
 
 
 def print_lines(lines: Iterable[str]) -> None:

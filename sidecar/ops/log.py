@@ -1,4 +1,4 @@
-"""Log lines: one vocabulary of events, as JSON or in colours, on standard error.
+"""Log lines: one vocabulary of events, as JSON or in colours, on standard error; where that is the journal, with fields.
 
 Modules log with `structlog.get_logger()`, an event name of `docs/logging.md`, and plain values:
 `log.warning("capsule_unbound", capsule=id, port=port, reason=text)`. What the standard library's logging brings
@@ -20,6 +20,7 @@ import orjson
 import structlog
 
 from sidecar.errors import visible
+from sidecar.ops import journal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, MutableMapping
@@ -137,6 +138,23 @@ class Sink:
     debug = info = warning = error = critical = msg
 
 
+class JournalSink(Sink):
+    """Hands lines to the journal with their fields; one that it does not take goes the way of all others."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, stream: IO[bytes], path: str) -> None:
+        super().__init__(stream)
+        self._path = path
+
+    def msg(self, line: bytes, entry: bytes = b"") -> None:
+        """Write one line, whole; `entry` is the same as the journal has it."""
+        if not journal.write(entry, self._path):
+            super().msg(line)
+
+    debug = info = warning = error = critical = msg
+
+
 class Bridge(logging.Handler):
     """Brings the records of the standard library's logging into the pipeline, as `library_message`."""
 
@@ -158,12 +176,18 @@ def _info(
 
 
 def configure(
-    *, level: str, form: str, stream: IO[bytes] | None = None, environ: Mapping[str, str] | None = None
+    *,
+    level: str,
+    form: str,
+    stream: IO[bytes] | None = None,
+    environ: Mapping[str, str] | None = None,
+    journal_at: str = journal.SOCKET,
 ) -> None:
     """Set logging up, for the whole process; a reload may call it again.
 
     `level` is debug, info, warning or error; `form` is json, console, or auto: console on a terminal, JSON
-    elsewhere. Colours only on a terminal, and not where `NO_COLOR` is set. `stream` is standard error by default.
+    elsewhere. Colours only on a terminal, and not where `NO_COLOR` is set. `stream` is standard error by default;
+    where it leads to the journal (`JOURNAL_STREAM`), a line is an entry there with its priority and its fields.
     """
     out = sys.stderr.buffer if stream is None else stream
     terminal = out.isatty()
@@ -172,12 +196,21 @@ def configure(
     def text(_logger: object, _level: str, line: MutableMapping[str, Any]) -> bytes:
         return as_text(line, colours=colours)
 
+    def in_journal(
+        logger: object, level: str, line: MutableMapping[str, Any]
+    ) -> tuple[tuple[bytes, bytes], dict[str, Any]]:
+        message = write(logger, level, line)
+        return (message, journal.entry(line, message)), {}
+
     console = form == "console" or (form == "auto" and terminal)
-    render: Processor = text if console else as_json
+    write = text if console else as_json
+    in_the_journal = journal.leads_there(out, environ or {})
+    render: Processor = in_journal if in_the_journal else write
+    sink = JournalSink(out, journal_at) if in_the_journal else Sink(out)
     structlog.configure(
         processors=[finish, render],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
-        logger_factory=lambda *_: Sink(out),
+        logger_factory=lambda *_: sink,
         cache_logger_on_first_use=False,
     )
     logging.captureWarnings(True)
