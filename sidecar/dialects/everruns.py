@@ -40,6 +40,8 @@ EVENTS: Final = (100, 500)
 """How many events are listed: usually, and at most."""
 
 _NUMBER: Final = re.compile("[0-9]{1,18}", re.ASCII)
+_NOT_TEXT: Final = re.compile("[\ud800-\udfff]")
+"""Bytes of a header that are no UTF-8, as they come: neither the database nor an answer could hold them."""
 _ID: Final = re.compile("[0-9a-f]{32}", re.ASCII)
 _SEQUENCE_BITS: Final = 32
 _HASHED_BITS: Final = 42
@@ -109,8 +111,8 @@ def read_key(given: list[str]) -> str | None:
     if not given:
         return None
     key = given[0].strip()
-    if len(given) != 1 or not key or len(key) > MOST_KEY:
-        raise UnreadableError(f"Idempotency-Key must be sent once, with 1 to {MOST_KEY} characters.")
+    if len(given) != 1 or not key or len(key) > MOST_KEY or _NOT_TEXT.search(key):
+        raise UnreadableError(f"Idempotency-Key must be sent once, with 1 to {MOST_KEY} characters of UTF-8.")
     return key
 
 

@@ -227,7 +227,8 @@ def test_a_key_is_for_one_request_of_one_caller(here: House, channel: Channel) -
     reused = channel.post("/sessions", {"title": "b"}, Idempotency_Key="k")
     assert problem_of(reused) == (422, "idempotency_key_reused")
     assert problem_of(channel.say(made, "a", Idempotency_Key="k")) == (422, "idempotency_key_reused")
-    assert problem_of(channel.post("/sessions", {}, Idempotency_Key="")) == (400, "bad_request")
+    for none in ("", "\xe9"):  # http.client sends this as one byte, which is no UTF-8
+        assert problem_of(channel.post("/sessions", {}, Idempotency_Key=none)) == (400, "bad_request")
     other = here.channel("keyed", here.key("keyed")[1])
     assert other.post("/sessions", {"title": "b"}, Idempotency_Key="k").status == 201
     assert len(channel.get("/sessions").json["data"]) == 1

@@ -85,9 +85,9 @@ def test_a_title_that_is_too_long_or_no_text_is_refused(body: bytes) -> None:
         everruns.read_session(body)
 
 
-@pytest.mark.parametrize("values", [[""], [" "], ["a", "b"], ["x" * 256]])
-def test_a_key_is_sent_once_and_is_not_empty(values: list[str]) -> None:
-    """Nothing else is a key."""
+@pytest.mark.parametrize("values", [[""], [" "], ["a", "b"], ["x" * 256], ["\udce9"]])
+def test_a_key_is_sent_once_and_is_text(values: list[str]) -> None:
+    """Nothing else is a key, bytes that are no UTF-8 (a surrogate by now) neither."""
     with pytest.raises(UnreadableError):
         everruns.read_key(values)
     assert everruns.read_key([]) is None
