@@ -107,7 +107,7 @@ MUTATIONS: Final = (
     _one("P31", "desk/endpoint", 'OPERATORS: Final = "/api"', 'OPERATORS: Final = "/nothing"'),
     _one("P32", "planes/audit", "(left_out := allowance.take()) is None", "(left_out := allowance.take()) is None or True"),
     _one("P32", "planes/audit", "        if left_out is None:\n", "        if left_out is None or not fine:\n"),
-    _one("P33", "planes/audit", "                self._out += 1\n                return None\n", "                return {}\n"),
+    _one("P33", "planes/audit", "            self._out += 1\n            return None\n", "            return {}\n"),
     _off("P34", "planes/handles", "claims.issuer != issuer"),
     _one("P34", "planes/handles", "version == 1 and", "True and"),
     _one("P36", "planes/cached", "_NO_MAGICLINKS | _NO_SYMLINKS | _CACHED", "_CACHED", test="test_links_and_special_files_are_left_to_the_pool"),

@@ -35,13 +35,12 @@ class Allowance:
 
     def take(self) -> dict[str, int] | None:
         """Take one line. Returns what it must say besides: how many were left out before; None: leave it out."""
+        now = self._clock()
+        self._left = min(BURST, self._left + (now - self._at) * PER_SECOND)
+        self._at = now
         if self._left < 1:
-            now = self._clock()
-            self._left = min(BURST, self._left + (now - self._at) * PER_SECOND)
-            self._at = now
-            if self._left < 1:
-                self._out += 1
-                return None
+            self._out += 1
+            return None
         self._left -= 1
         return self.settle()
 
