@@ -76,8 +76,22 @@ class Run:
 
     @property
     def alive(self) -> bool:
-        """Whether that very process still runs; a zombie does not."""
-        return process_start_time(self.pid) == self.start_time
+        """Whether that very process still runs; a zombie does not.
+
+        Of one that `/proc` hides, as in a service that is shown its own processes alone, only the pid is known.
+        """
+        start = process_start_time(self.pid)
+        return start == self.start_time or (start is None and _is_hidden(self.pid))
+
+
+def _is_hidden(pid: int) -> bool:
+    if Path(f"/proc/{pid}").exists():
+        return False
+    try:
+        os.kill(pid, 0)
+    except (OSError, OverflowError):
+        return False
+    return True
 
 
 def process_start_time(pid: int) -> int | None:

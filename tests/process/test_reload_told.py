@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.spawned import running, sidecar
+from tests.support.spawned import environment, running, sidecar
 from tests.support.waiting import until_sync
 
 if TYPE_CHECKING:
@@ -64,6 +66,24 @@ def test_a_reload_that_moves_the_desk_is_told_to_who_asked(config: Path, tmp_pat
             # a busy machine may have seen the file change by itself before it was asked
             assert said == "reloaded\n" or said.startswith("nothing changed since ")
             assert spawned.desk.endswith(f":{port}")
+
+
+@pytest.mark.machine
+def test_a_service_that_sees_its_own_processes_alone_can_ask(config: Path, tmp_path: Path) -> None:
+    """As the unit's ExecReload does: in a user namespace of its own, with a /proc that hides all but what is in there."""
+    hidden = 'mount -t proc -o hidepid=invisible proc /proc && exec unshare --user --map-root-user "$@"'
+    with running(["--config", str(config)], state=tmp_path / "state", env=ASKED) as spawned:
+        command = [sys.executable, "-m", "sidecar", "reload", "--state", str(spawned.state)]
+        done = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", hidden, "sh", *command],
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith("nothing changed since ")
 
 
 def test_a_busy_desk_port_is_named_and_tried_again(config: Path, root: Path, tmp_path: Path) -> None:
