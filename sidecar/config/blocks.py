@@ -71,10 +71,15 @@ class Root(Block):
 
 
 class Tls(Block):
-    """A certificate and its key, which are taken anew when their files change."""
+    """A certificate and its key, which are taken anew when their files change. Neither goes without the other."""
 
-    cert: v.Path = Field(description="The certificate in PEM, with those behind it that lead to a known one.")
-    key: v.Path = Field(description="Its private key in PEM, without a passphrase.")
+    cert: v.Path | None = key(None, "The certificate in PEM, with those behind it that lead to a known one.")
+    key: v.Path | None = key(None, "Its private key in PEM, without a passphrase.")
+
+    @property
+    def paths(self) -> tuple[str, str]:
+        """Both, where both are given."""
+        return self.cert or "", self.key or ""
 
 
 class Listen(Block):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from sidecar.certificates import CertificateError, Pair, read_pair
+from sidecar.certificates import CERT, KEY, CertificateError, Pair, read_pair
 from sidecar.config.checks import Finding
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Pairs:
 
     def of(self, tls: Tls | None) -> Pair | None:
         """Return the pair that a listener shows, None where it speaks plain HTTP."""
-        return None if tls is None else self._by_paths[tls.cert, tls.key]
+        return None if tls is None else self._by_paths[tls.paths]
 
     def context(self, tls: Tls | None) -> ssl.SSLContext | None:
         """Return what new connections of a listener are encrypted by, None where it speaks plain HTTP."""
@@ -81,14 +81,17 @@ def read_pairs(keys: Keys) -> tuple[Pairs, list[Finding]]:
         tls: Tls | None = getattr(keys, section).tls
         if tls is None:
             continue
-        paths = (tls.cert, tls.key)
-        place = (section, "tls")
+        paths, place = tls.paths, (section, "tls")
+        if not all(paths):
+            missing = " and ".join(name for name in (CERT, KEY) if getattr(tls, name) is None)
+            findings.append(Finding(place, UNUSABLE, f"takes a certificate and its key: set {missing}"))
+            continue
         try:
             pair = found[paths] = found.get(paths) or read_pair(*paths)
         except CertificateError as error:
             findings.append(Finding((*place, error.part), UNUSABLE, str(error)))
             continue
         if pair.exposed:
-            message = f"everybody on this machine may open {tls.key}; chmod o= it"
+            message = f"everybody on this machine may open {pair.key}; chmod o= it"
             findings.append(Finding((*place, "key"), EXPOSED, message))
     return Pairs(found), findings
