@@ -63,7 +63,7 @@ def test_other_bytes_are_another_configuration(tmp_path: Path) -> None:
 
 def test_without_tls_nothing_is_read(files: Files) -> None:
     """And nothing is watched or guarded."""
-    found = built(files, "listen: {tls: null}\ndesk: {tls:}")
+    found = built(files, "listen: {tls: null}\ndesk:\n  tls:\n")
     assert found.pairs.context(found.listen.tls) is None
     assert (dict(found.pairs.files), found.guarded) == ({}, (found.source,))
     assert not found.settings_for("a", "/srv/a").tls
