@@ -30,7 +30,7 @@ lint: $(STAMP)
 	$(VENV)/bin/mypy
 
 test: lint
-	$(VENV)/bin/pytest -m "not machine"
+	$(VENV)/bin/pytest -m "not machine" -n 2 --dist loadgroup
 
 bench: $(STAMP)
 	$(VENV)/bin/python -m benchmarks

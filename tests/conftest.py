@@ -7,7 +7,7 @@ import gc
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
@@ -17,6 +17,47 @@ if TYPE_CHECKING:
 
 FIXTURES = Path(__file__).parent / "fixtures"
 GRACE = 3.0
+SPAWNING = frozenset({"process", "clients"})
+"""Folders whose tests start whole sidecars, on ports of the default range: one after the other, in one lane."""
+
+_DESELECTED = pytest.StashKey[int]()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests that share ports with each other in one lane; the others run beside them (pytest-xdist)."""
+    for item in items:
+        if item.path.relative_to(Path(__file__).parent).parts[0] in SPAWNING:
+            item.add_marker(pytest.mark.xdist_group("spawning"))
+
+
+def pytest_deselected(items: list[pytest.Item]) -> None:
+    """Count what is left out; lanes do not tell by themselves."""
+    if items:
+        stash = items[0].config.stash
+        stash[_DESELECTED] = stash.get(_DESELECTED, 0) + len(items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the one who started this lane how many tests were left out."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["deselected"] = session.config.stash.get(_DESELECTED, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take from a lane how many tests were left out: every lane leaves out the same ones."""
+    node.config.stash[_DESELECTED] = getattr(node, "workeroutput", {}).get("deselected", 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests were left out."""
+    config = terminalreporter.config
+    if count := config.stash.get(_DESELECTED, 0):
+        terminalreporter.write_line(
+            f"{count} tests were left out: they do not match -m '{config.option.markexpr}'"
+        )
 
 
 def _descriptors() -> dict[str, str]:
