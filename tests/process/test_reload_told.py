@@ -71,7 +71,7 @@ def test_a_reload_that_moves_the_desk_is_told_to_who_asked(config: Path, tmp_pat
 @pytest.mark.machine
 def test_a_service_that_sees_its_own_processes_alone_can_ask(config: Path, tmp_path: Path) -> None:
     """As the unit's ExecReload does: in a user namespace of its own, with a /proc that hides all but what is in there."""
-    hidden = 'mount -t proc -o hidepid=invisible proc /proc && exec unshare --user --map-root-user "$@"'
+    hidden = 'mount -t proc -o hidepid=ptraceable proc /proc && exec unshare --user --map-root-user "$@"'
     with running(["--config", str(config)], state=tmp_path / "state", env=ASKED) as spawned:
         command = [sys.executable, "-m", "sidecar", "reload", "--state", str(spawned.state)]
         done = subprocess.run(
