@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -70,7 +71,11 @@ def test_restarts_in_place_under_load_change_no_port_session_or_task(tmp_path: P
         write_capsule(root / name).joinpath("murmur.yaml").write_text(
             f'name: {name}\nversion: "1"\nlifecycle:\n  task_acceptance: queue\n  queue_depth: 100000\n'
         )
-    limits = {"SIDECAR_LIMITS__TASKS": "1000000"}
+    first = 25_000 + os.getpid() % 60 * 100  # or another test's sidecar would be at the port between two runs
+    limits = {
+        "SIDECAR_LIMITS__TASKS": "1000000",
+        "SIDECAR_LISTEN__PORTS": f"{first}-{first + 99}",
+    }
     seen, load = set(), None
     try:
         for _ in range(3):
