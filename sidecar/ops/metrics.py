@@ -98,7 +98,17 @@ OF_CHANNELS: Final = frozenset(
 )
 """Codes of refusals that the Everruns view alone has."""
 OUTCOMES: Final = frozenset(
-    {"ok", "not_modified", "rejected", "stream", "config_refused", *STATUS_OF, *RPC_CODES, *OF_CHANNELS}
+    {
+        "ok",
+        "not_modified",
+        "rejected",
+        "stream",
+        "cut",
+        "config_refused",
+        *STATUS_OF,
+        *RPC_CODES,
+        *OF_CHANNELS,
+    }
 )
 """`ok`, what else an answer may be, the code of a refusal, or the code of a JSON-RPC error."""
 TASK_STATES: Final = ("submitted", "working", "input-required")

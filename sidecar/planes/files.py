@@ -116,6 +116,9 @@ class FilesPlane:
         except RefusedError as error:
             self.audit.files(capsule.id, raw_rest, error.refusal.code)
             raise
+        except asyncio.CancelledError:
+            self.audit.files(capsule.id, raw_rest, "cut")
+            raise
 
     def _body(
         self, capsule: Capsule, export: FilesExport, generation: int, stopped: Callable[[], bool]

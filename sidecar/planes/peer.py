@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -70,6 +71,9 @@ class PeerPlane:
             )
         except RefusedError as error:
             note(error.refusal.code)
+            raise
+        except asyncio.CancelledError:
+            note("cut")
             raise
 
     def _claims(self, session: str, token: str, handle_id: str, audience: str | None) -> handles.Claims:

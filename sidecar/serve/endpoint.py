@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, cast
@@ -294,6 +295,9 @@ class Endpoint:
             )
         except RefusedError as error:
             served.counters.plane(plane, error.refusal.code)
+            raise
+        except asyncio.CancelledError:
+            served.counters.plane(plane, "cut")
             raise
         served.counters.plane(plane, _OUTCOMES.get(answer.status, "other"))
         if not isinstance(answer, Streamed):

@@ -29,6 +29,8 @@ LINGERING: Final = 1.0
 LINGERING_AT_END: Final = 0.2
 """The same, once the listener ends."""
 HALF_CLOSED_CHECK: Final = 1.0
+HALF_CLOSED_PATIENCE: Final = 10.0
+"""Seconds for which a half-closed connection waits for the begin of an answer: most of those clients have left."""
 MOST_HEAD: Final = 64 * 1024
 """Bytes of a request's head that are taken while it is incomplete."""
 
@@ -46,6 +48,7 @@ class Connection(RequestHandler):
         "_broken",
         "_cutter",
         "_half_closed",
+        "_half_closed_until",
         "_head",
         "_held",
         "_last",
@@ -78,6 +81,7 @@ class Connection(RequestHandler):
         self.given_up = False
         self.wire: asyncio.Transport | None = None
         self._half_closed = False
+        self._half_closed_until = 0.0
         self._last = False
         self._head = 0
         self._seam = Seam()
@@ -249,9 +253,9 @@ class Connection(RequestHandler):
         super()._process_keepalive()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # the library's handler returns None; asyncio takes both
-        """Keep a half-closed connection only for whole requests that wait for a plain answer.
+        """Keep a half-closed connection only for whole requests that wait for a plain answer, and not for ever.
 
-        A client that leaves looks the same, so a stream ends here.
+        A client that leaves looks the same, so a stream ends here, and soon the work that nobody waits for.
         """
         if self.streaming or self._force_close or not self._request_count:
             return False
@@ -259,13 +263,16 @@ class Connection(RequestHandler):
         if self._idle or not all(body is None or body.is_eof() for body in bodies):
             return False
         self._half_closed = True
+        self._half_closed_until = self._loop.time() + min(HALF_CLOSED_PATIENCE, self.patience)
         self._close_if_idle()
         return True
 
     def _close_if_idle(self) -> None:
         if self.wire is None:
             return
-        if self._idle:
+        request = self._current_request
+        unanswered = request is not None and request.writer.output_size == 0
+        if self._idle or (unanswered and self._loop.time() >= self._half_closed_until):
             self.force_close()
         else:
             self._cutter = self._loop.call_later(HALF_CLOSED_CHECK, self._close_if_idle)

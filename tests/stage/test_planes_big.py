@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import orjson
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from sidecar.errors import RefusedError
-from sidecar.model import FilesExport
+from sidecar.model import FilesExport, PeerFilesExport
 from sidecar.planes.beneath import Openat2, Rules
 from sidecar.planes.bodies import Lane, Places, hash_of
 from sidecar.planes.memory import Memory
@@ -270,6 +271,30 @@ async def test_a_slow_reader_holds_no_thread_and_no_more_places_than_there_are(
 def is_open(place: Path) -> bool:
     """Whether this process has the file open."""
     return str(place) in {os.path.realpath(entry) for entry in Path("/proc/self/fd").iterdir()}
+
+
+@pytest.mark.parametrize("plane", ["files", "peer"])
+async def test_work_for_a_client_that_left_ends_and_is_on_record(
+    planes: Planes, out: Path, plane: str
+) -> None:
+    """A file of 64 GiB is hashed no further, although what a client that leaves sends looks like half a close."""
+    place = write(out / "f", b"")
+    os.truncate(place, 1 << 36)
+    served = capsule(out.parent, files=FilesExport("out", 1 << 40), peer=PeerFilesExport("out", 60, 1 << 40))
+    head = request_bytes("GET", f"{FILES}/f")
+    if plane == "peer":
+        handle = await planes.sharing.mint(served, "f", "a@b:1")
+        head = request_bytes("GET", f"/resources/peer/{handle.token}", headers={"x-murmur-audience": "a@b:1"})
+    with capture_logs() as lines:
+        async with served_on_a_port(served, planes, idle=0.2) as port:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(head)
+            await until(lambda: is_open(place))
+            writer.close()
+            await writer.wait_closed()
+            await until(lambda: not is_open(place), within=30.0)
+    event = "file_read" if plane == "files" else "handle_redeemed"
+    assert [(line["event"], line["outcome"]) for line in lines] == [(event, "cut")]
 
 
 async def test_a_reader_that_takes_nothing_is_cut_off(planes: Planes, out: Path, served: Capsule) -> None:
