@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.dialects import jsonrpc
@@ -16,7 +17,7 @@ from sidecar.dialects.agent import NOT_CANCELABLE, NOT_FOUND
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sidecar.events import Record
+    from sidecar.events import Record, TaskState
 
 PUSH_NOT_SUPPORTED: Final = -32003
 UNSUPPORTED_OPERATION: Final = -32004
@@ -116,6 +117,16 @@ class Page:
     query: ListQuery
     next_token: str
     total: int
+
+
+def status_id(task_id: str, state: TaskState, at: float, text: str) -> str:
+    """Return the id of the message that a status says this with (A2A 1.0 section 4.1.4: each has its own).
+
+    It is the same wherever the status is told: by a stream, with the task, and among the messages of its history.
+    `at` is the status's time.
+    """
+    digest = blake2b(f"{at!r} {state} {text}".encode(), digest_size=8)
+    return f"msg_{task_id}_{digest.hexdigest()}"
 
 
 def response_id(task_id: str) -> str:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sidecar.dialects import a2a_reading as reading
-from sidecar.dialects.a2a import RESPONSE, response_id, told
+from sidecar.dialects.a2a import RESPONSE, response_id, status_id, told
 from sidecar.events import TERMINAL, EventKind, TaskState
 
 if TYPE_CHECKING:
@@ -120,9 +120,7 @@ class Dialect(ABC):
 
     def _task(self, record: Record, history_length: int | None, *, artifacts: bool) -> Object:
         task = record.task
-        status = self._status(
-            task.state, task.status, record.status_at, f"msg_{task.id}_status", task.id, task.context_id
-        )
+        status = self._status(task.state, task.status, record.status_at, task.id, task.context_id)
         made: Object = {"id": task.id, "contextId": task.context_id, "status": status}
         if artifacts and record.artifacts:
             made["artifacts"] = [self._artifact(each.id, each.name, each.parts) for each in record.artifacts]
@@ -136,20 +134,13 @@ class Dialect(ABC):
         return made
 
     def _status(
-        self,
-        state: TaskState,
-        status: str | None,
-        at: float,
-        message_id: str,
-        task_id: str,
-        context_id: str,
+        self, state: TaskState, status: str | None, at: float, task_id: str, context_id: str
     ) -> Object:
         made: Object = {"state": self._state(state)}
         if text := told(status):
-            made["message"] = self._message("agent", message_id, ({"text": text},)) | {
-                "taskId": task_id,
-                "contextId": context_id,
-            }
+            message_id = status_id(task_id, state, at, text)
+            said = self._message("agent", message_id, ({"text": text},))
+            made["message"] = said | {"taskId": task_id, "contextId": context_id}
         made["timestamp"] = timestamp(at)
         return made
 
@@ -161,11 +152,8 @@ class Dialect(ABC):
         return made
 
     def _status_of(self, event: Event) -> Object:
-        message_id = f"msg_{event.task_id}_{event.seq}"
         data = event.data
-        return self._status(
-            data["state"], data["message"], event.at, message_id, event.task_id, event.context_id
-        )
+        return self._status(data["state"], data["message"], event.at, event.task_id, event.context_id)
 
     def _artifact(self, identity: str, name: str | None, parts: Iterable[Part]) -> Object:
         made: Object = {"artifactId": identity}

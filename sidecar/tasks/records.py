@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from sidecar.dialects.a2a import RESPONSE, response_id
+from sidecar.dialects.a2a import RESPONSE, response_id, status_id
 from sidecar.dialects.agent import plain_parts
 from sidecar.events import ArtifactRecord, EventKind, Message, Record, TaskState
 from sidecar.tasks.log import EVENT, PAGE, TASK, event_of, task_of
@@ -188,9 +188,15 @@ def _story(task_id: str, last: int, connection: sqlite3.Connection) -> Story:
     which = {"id": task_id, "last": last}
     size = 0
     history: list[Message] = []
+    shown, stood = _stood(task_id, last, connection)
+    waits = [(moved, at) for moved, state, at in reversed(stood) if state is TaskState.INPUT_REQUIRED]
     for seq, prompt, message in connection.execute(_SAID, which):
         if prompt is not None:
-            history.append(Message("agent", f"msg_{task_id}_prompt_{seq}", ({"text": prompt},), {}))
+            at = seq  # where it is not kept when the task came to wait, the answer's number tells prompts apart
+            while waits and waits[-1][0] < seq:
+                at = waits.pop()[1]
+            message_id = status_id(task_id, TaskState.INPUT_REQUIRED, at, prompt)
+            history.append(Message("agent", message_id, ({"text": prompt},), {}))
         history.append(said_by_caller(orjson.loads(message), f"msg_{task_id}_{seq}"))
         size += len(message)
     made: dict[str, tuple[str | None, list[Mapping[str, Any]]]] = {}
@@ -207,25 +213,26 @@ def _story(task_id: str, last: int, connection: sqlite3.Connection) -> Story:
             made[identity] = data["name"], []
         made[identity][1].extend(data["parts"])
     artifacts = (ArtifactRecord(identity, name, tuple(parts)) for identity, (name, parts) in made.items())
-    return Story(tuple(history), tuple(artifacts), reply, size, *_stood(task_id, last, connection))
+    states = tuple((state, at) for _, state, at in stood)
+    return Story(tuple(history), tuple(artifacts), reply, size, shown, states)
 
 
 def _stood(
     task_id: str, last: int, connection: sqlite3.Connection
-) -> tuple[int, tuple[tuple[TaskState, float], ...]]:
-    """Return what number a task has come to, and where it stood up to an event."""
+) -> tuple[int, list[tuple[int, TaskState, float]]]:
+    """Return what number a task has come to, and where it stood up to an event: since which event, and when."""
     row = connection.execute(
         "SELECT created_at, shown, states FROM tasks WHERE id = ?", (task_id,)
     ).fetchone()
     if row is None:
-        return 1, ()
+        return 1, []
     created_at, shown, text = row
-    states = [(TaskState.SUBMITTED, created_at)]
+    states = [(0, TaskState.SUBMITTED, created_at)]
     for line in text.splitlines():
         seq, state, at = line.split(" ")
         if int(seq) <= last:
-            states.append((TaskState(state), float(at)))
-    return shown, tuple(states)
+            states.append((int(seq), TaskState(state), float(at)))
+    return shown, states
 
 
 def _place(session_id: str, task: Task, number: int, connection: sqlite3.Connection) -> Place | None:

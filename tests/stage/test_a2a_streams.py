@@ -186,6 +186,42 @@ async def test_a_question_ends_the_older_streams(caller: Caller) -> None:
         assert await shown(stream) == [("status", "working", None), *ending]
 
 
+async def test_what_an_agent_says_has_one_id_wherever_it_is_told(caller: Caller) -> None:
+    """A status in a stream and with its task, a question in the history too; the same words again are another message."""
+    task = await caller.send()
+    stream = await caller.subscribe(task["id"])
+    await stream.frame()
+    worker = await caller.port.work()
+    assert await next_told(stream) == ("status", "working", None)
+
+    async def said() -> str:
+        """Return the id of the next status in the stream, which is that with the task."""
+        (result,) = results_in(await stream.frame())
+        shown = result if caller.version == V03 else result["statusUpdate"]
+        whole = await caller.get(task["id"])
+        assert shown["status"] == whole["status"]
+        identity: str = whole["status"]["message"]["messageId"]
+        return identity
+
+    await worker.say(Status("reading"))
+    ids = [await said()]
+    for _ in range(2):
+        await worker.say(InputRequired("Which?"))
+        ids.append(await said())
+        await caller.send("that", taskId=task["id"])
+        if caller.version == V03:
+            await stream.rest()
+            stream = await caller.subscribe(task["id"])
+            await stream.frame()
+        else:
+            assert await next_told(stream) == ("status", "working", None)
+    await worker.say(Failed("Which?"))
+    ids.append(await said())
+    assert len(set(ids)) == len(ids)
+    history = (await caller.get(task["id"]))["history"]
+    assert [each["messageId"] for each in history if each["role"] not in ("user", "ROLE_USER")] == ids[1:3]
+
+
 async def test_who_subscribes_gets_the_task_and_what_follows(caller: Caller) -> None:
     """Nothing twice and nothing missing; several streams show the same."""
     task = await caller.send()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sidecar.dialects import a2a03, a2a10
-from sidecar.dialects.a2a import Call, ListQuery, Page, Query, response_id
+from sidecar.dialects.a2a import Call, ListQuery, Page, Query, response_id, status_id
 from sidecar.dialects.a2a03_server import A2A_03
 from sidecar.dialects.a2a10_server import A2A_10
 from sidecar.dialects.a2a_server import interrupted, timestamp
@@ -431,7 +431,7 @@ def test_the_texts_that_the_sidecar_writes_itself_are_no_message_of_the_agent(di
         assert ("message" in found) is shown
         if shown:
             assert found["message"]["parts"][0]["text"] == status
-            assert found["message"]["messageId"] == "msg_tsk_1_status"
+            assert found["message"]["messageId"] == status_id("tsk_1", TaskState.WORKING, 1.0, str(status))
 
 
 @VERSIONS
