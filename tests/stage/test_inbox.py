@@ -405,9 +405,10 @@ async def test_signs_of_life_keep_a_lease(tmp_path: Path) -> None:
 
 async def test_a_task_that_waits_for_input_outlives_its_worker(tmp_path: Path) -> None:
     """It keeps its place; once the input is there another worker gets it with all of it, and that is no attempt."""
-    async with workplace(tmp_path, served(lease=0.1, attempts=1)) as place:
+    async with workplace(tmp_path, served(lease=30.0, attempts=1)) as place:
         await place.send("first")
         hold = await place.take()
+        place.reconfigure(lease=0.1)
         await hold.say(ASK)
         await until(lambda: not place.leases)
         assert (await place.task(hold.id)).state is TaskState.INPUT_REQUIRED
@@ -469,7 +470,7 @@ async def test_a_lost_worker_is_dealt_with_once_the_database_works_again(
 
 
 async def test_leases_end_with_a_restart_and_the_tasks_wait_again(tmp_path: Path) -> None:
-    """The old lease is worth nothing; what waited for input still does."""
+    """The old lease is worth nothing; no worker was lost, so it is no attempt; what waited for input still does."""
     async with workplace(tmp_path, served(concurrency=2)) as place:
         running, waiting = await place.send("a"), await place.send("b")
         first, second = await place.take(), await place.take()
@@ -478,7 +479,7 @@ async def test_leases_end_with_a_restart_and_the_tasks_wait_again(tmp_path: Path
     async with workplace(tmp_path, served(concurrency=2)) as place:
         first.place = place
         again = await place.take()
-        assert (again.id, again.document["attempt"]) == (running, 2)
+        assert (again.id, again.document["attempt"]) == (running, 1)
         assert refusal_of(await first.post("events", DONE)) == LOST
         assert (await place.task(waiting)).state is TaskState.INPUT_REQUIRED
         await place.engine.deliver(given("c"))

@@ -286,7 +286,7 @@ class Inbox:
         if await self._engine.ready():
             for task in self._engine.interrupted():
                 if task.state is TaskState.WORKING:
-                    await self._engine.release(task.id)
+                    await self._engine.release(task.id, attempt=False)
 
     def _refuse_while_closing(self) -> None:
         if self._closing:
