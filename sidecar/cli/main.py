@@ -74,7 +74,7 @@ def _task_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     send.add_argument(
         "--no-wait", dest="wait", action="store_false", help="print the task's id and leave it to itself"
     )
-    _running_flags(send, json_help="print the stream's frames as JSON lines")
+    _running_flags(send, json_help="print the stream's frames as JSON lines, each with its event")
 
     tasks = command("tasks", "", "list, show, cancel and watch tasks")
     verbs = tasks.add_subparsers(dest="verb", metavar="VERB", required=True)

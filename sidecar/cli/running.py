@@ -26,6 +26,10 @@ RECONNECT_PAUSE: Final = 1.0
 """How often a broken stream is taken up again, and the seconds before each attempt."""
 
 
+class AwayError(SidecarError):
+    """The desk cannot be reached, or fell silent; it may be back later."""
+
+
 @dataclass(frozen=True, slots=True)
 class Running:
     """Where the running sidecar is: its state directory and the address of its desk.
@@ -166,11 +170,11 @@ def _asked(
         with connection.getresponse() as response:
             yield response
     except TimeoutError as error:
-        raise SidecarError(
+        raise AwayError(
             f"the desk at {running.desk_url} does not answer: nothing came for {timeout:g} s"
         ) from error
     except (OSError, http.client.HTTPException) as error:
-        raise SidecarError(
+        raise AwayError(
             f"the desk at {running.desk_url} does not answer: {str(error) or 'connection closed'}"
         ) from error
     finally:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 from sidecar.cli.client import running_of
 from sidecar.cli.output import complain, print_json, print_lines, table
-from sidecar.cli.running import call, events
+from sidecar.cli.running import AwayError, call, events
 from sidecar.cli.spinner import Spinner
 from sidecar.errors import InputError, SidecarError, visible
 
@@ -109,6 +110,7 @@ class _Terminal:
         self._running = running
         self._capsule = capsule
         self._task_id = task_id
+        self._again = f"sidecar tasks watch {capsule} {task_id}"
         self._as_json = as_json
         self._spinner = Spinner(sys.stderr, shown=not as_json)
         self._streamed = False
@@ -117,19 +119,23 @@ class _Terminal:
     def follow(self, after: str | None = None) -> int:
         """Print until the task ends, or waits for input that nobody is there to give; begin behind a frame."""
         path = _path(self._capsule, "stream") + "?" + urlencode({"task": self._task_id})
-        self._say_unattended()
         try:
+            self._say_unattended()
             with self._spinner:
                 for event in events(self._running, path, after):
                     status = self._take(event)
                     if status is not None:
                         return status
         except KeyboardInterrupt:
-            complain(f"the task goes on: sidecar tasks watch {self._capsule} {self._task_id}")
+            self._end_line()
+            if sys.stderr.isatty():
+                sys.stderr.write("\n")  # behind the ^C that the terminal shows
+            complain(f"the task goes on: {self._again}")
             return 130
-        raise SidecarError(
-            f"the stream ended before the task: sidecar tasks watch {self._capsule} {self._task_id} takes it up again"
-        )
+        except AwayError as error:
+            self._end_line()
+            raise SidecarError(f"{error}; {self._again} takes it up again") from error
+        raise SidecarError(f"the stream ended before the task: {self._again} takes it up again")
 
     def _say_unattended(self) -> None:
         row = call(self._running, "GET", _path(self._capsule)).document()
@@ -138,9 +144,9 @@ class _Terminal:
 
     def _take(self, event: Event) -> int | None:
         """Show one event; return the exit status when it was the last."""
-        if self._as_json:
-            print(event.json, flush=True)
         data = event.data
+        if self._as_json:
+            print(json.dumps({"event": event.kind, **data}, separators=(",", ":")), flush=True)
         if data.get("id") != self._task_id:
             return None
         if event.kind == "text" and not self._as_json:
@@ -175,45 +181,56 @@ class _Terminal:
     def _text(self, text: str, *, final: bool) -> None:
         self._streamed = True
         if text:
-            self._spinner.clear()
-            sys.stdout.write(
-                text if text.isprintable() else "\n".join(visible(line) for line in text.split("\n"))
+            self._spinner.write(
+                sys.stdout,
+                text if text.isprintable() else "\n".join(visible(line) for line in text.split("\n")),
             )
             self._open_line = not text.endswith("\n")
         if final:
             self._end_line()
-        sys.stdout.flush()
 
     def _end_line(self) -> None:
         if self._open_line:
-            self._spinner.clear()
-            sys.stdout.write("\n")
-            sys.stdout.flush()
+            self._spinner.write(sys.stdout, "\n")
             self._open_line = False
 
     def _note(self, text: str) -> None:
         if not self._as_json:
-            self._spinner.clear()
-            if self._open_line and sys.stdout.isatty():
-                sys.stdout.write("\n")
-                sys.stdout.flush()
-                self._open_line = False
-            sys.stderr.write(f"{visible(text)}\n")
-            sys.stderr.flush()
+            if sys.stdout.isatty():
+                self._end_line()
             self._spinner.label = text
+            self._spinner.write(sys.stderr, f"{visible(text)}\n")
 
     def _ask(self, prompt: str) -> int | None:
         self._end_line()
-        self._spinner.clear()
         if not self._as_json:
-            sys.stderr.write(f"{visible(prompt)}\n")
-        if self._as_json or not sys.stdin.isatty():
-            complain(f"the task waits for input: sidecar send {self._capsule} --task {self._task_id} TEXT")
-            return 1
+            self._spinner.write(sys.stderr, f"{visible(prompt)}\n")
         with self._spinner.paused():
-            answer = input("> ")
+            answer = None if self._as_json or not sys.stdin.isatty() else _answer()
+            if answer is None:
+                complain(
+                    f"the task waits for input: sidecar send {self._capsule} --task {self._task_id} TEXT"
+                )
+                return 1
         _post(self._running, self._capsule, {"text": answer, "task_id": self._task_id})
         return None
+
+
+def _answer() -> str | None:
+    """Read an answer from the terminal, where the reply may not go; None where its input was ended."""
+    while True:
+        sys.stderr.write("> ")
+        sys.stderr.flush()
+        try:
+            answer = input()
+            answer.encode()
+        except EOFError:
+            sys.stderr.write("\n")
+            return None
+        except UnicodeError:
+            complain("that is not UTF-8: it cannot be sent; write it again")
+        else:
+            return answer
 
 
 def _short(text: str, most: int = 200) -> str:

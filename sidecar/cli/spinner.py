@@ -16,14 +16,18 @@ CLEAR: Final = "\r\x1b[K"
 
 
 class Spinner:
-    """Turns in a thread of its own between `with` and its end. `label` is what it says."""
+    """Turns in a thread of its own between `with` and its end. `label` is what it says.
+
+    What else goes to the terminal meanwhile is written by `write`, so that neither wipes the other away.
+    """
 
     def __init__(self, stream: TextIO, *, shown: bool) -> None:
         self.label = "waiting"
         self._stream = stream
         self._shown = shown and stream.isatty()
         self._ended = threading.Event()
-        self._paused = False
+        self._still = False
+        self._drawn = False
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -37,30 +41,43 @@ class Spinner:
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
-            self.clear()
+            self._clear()
 
-    def clear(self) -> None:
-        """Take it off the line, so that something else can be written there."""
-        if self._shown:
-            with self._lock:
-                self._stream.write(CLEAR)
-                self._stream.flush()
+    def write(self, stream: TextIO, text: str) -> None:
+        """Write text where the spinner may be, which makes room.
+
+        It keeps off a line of its terminal that the text leaves open, until a later text ends that.
+        """
+        with self._lock:
+            self._clear()
+            stream.write(text)
+            stream.flush()
+            if text and stream.isatty():
+                self._still = not text.endswith("\n")
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Keep still, for a prompt."""
-        self._paused = True
-        self.clear()
+        with self._lock:
+            before, self._still = self._still, True
+            self._clear()
         try:
             yield
         finally:
-            self._paused = False
+            self._still = before
+
+    def _clear(self) -> None:
+        if self._drawn:
+            self._stream.write(CLEAR)
+            self._stream.flush()
+            self._drawn = False
 
     def _turn(self) -> None:
         for frame in itertools.cycle(FRAMES):
             if self._ended.wait(PERIOD):
                 return
-            if not self._paused:
-                with self._lock:
+            with self._lock:
+                if not self._still:
                     self._stream.write(f"{CLEAR}{frame} {self.label[:60]}")
                     self._stream.flush()
+                    self._drawn = True

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import pytest
 
@@ -29,6 +29,13 @@ case "$line" in
   fail*) echo "no such luck" >&2; exit 3 ;;
   sleep*) sleep 600 ;;
 esac
+"""
+
+SLOW = """#!/bin/sh
+printf once
+sleep 0.4
+printf ' upon'
+sleep 0.4
 """
 
 ASKING = """
@@ -54,6 +61,9 @@ def root(tmp_path: Path) -> Path:
     script = path / "echo" / "agent.sh"
     script.write_text(ECHO)
     script.chmod(0o755)
+    write_capsule(path / "slow")
+    (path / "slow" / "agent.sh").write_text(SLOW)
+    (path / "slow" / "agent.sh").chmod(0o755)
     write_capsule(path / "asking")
     (path / "asking" / "agent.py").write_text(ASKING)
     return path
@@ -68,6 +78,7 @@ def config(root: Path, tmp_path: Path) -> Path:
         f"roots:\n  - path: {root}\n"
         "capsules:\n"
         f"  echo: {{backend: command, path: {root}/echo, command: {{argv: ['{{dir}}/agent.sh']}}}}\n"
+        f"  slow: {{backend: command, path: {root}/slow, command: {{argv: ['{{dir}}/agent.sh']}}}}\n"
         f"  asking: {{backend: command, path: {root}/asking,"
         f" command: {{argv: [{python}, '{{dir}}/agent.py'], protocol: jsonl}}}}\n"
     )
@@ -80,6 +91,7 @@ def agents(config: Path, tmp_path: Path) -> Iterator[Spawned]:
     with running(["--config", str(config)], state=tmp_path / "state") as spawned:
         spawned.port("echo")
         spawned.port("asking")
+        spawned.port("slow")
         yield spawned
 
 
@@ -114,10 +126,15 @@ def test_without_waiting_the_id_is_printed_and_the_task_can_be_read(agents: Spaw
 
 
 def test_frames_are_printed_as_json_lines(agents: Spawned) -> None:
-    """`--json` prints each frame's data, for programs."""
+    """`--json` prints each frame's data, for programs, and what kind it is: text and thinking look alike else."""
     done = command("send", "echo", "--json", "hi", "--state", str(agents.state))
     frames = [json.loads(line) for line in done.stdout.splitlines()]
-    assert frames[0] == {"role": "observer", "conversation_mode": "stateless"}
+    assert frames[0] == {
+        "event": "connection-ack",
+        "role": "observer",
+        "conversation_mode": "stateless",
+    }
+    assert [frame["event"] for frame in frames[1:]] == ["status", "text", "text", "status"]
     assert frames[-1]["status"] == {
         "state": "completed",
         "message": "session ended",
@@ -159,37 +176,126 @@ def test_a_question_without_a_terminal_says_how_to_answer(agents: Spawned) -> No
     assert "does not wait for input: it is completed" in refused.stderr
 
 
-def test_a_question_is_asked_on_a_terminal(agents: Spawned) -> None:
-    """On a terminal the prompt is shown and the answer read there."""
-    shown, other = pty.openpty()
-    talking = subprocess.Popen(
-        [sys.executable, "-m", "sidecar", "send", "asking", "paint", "--state", str(agents.state)],
-        stdin=other,
-        stdout=other,
-        stderr=other,
-        env=environment(),
-        close_fds=True,
-    )
-    os.close(other)
-    seen = b""
+class Shown:
+    """A command on a terminal of its own, and what that is sent."""
 
-    def read_until(text: bytes) -> None:
-        nonlocal seen
+    def __init__(self, *arguments: str, stdout: int | None = None) -> None:
+        self._keyboard, terminal = pty.openpty()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "sidecar", *arguments],
+            stdin=terminal,
+            stdout=terminal if stdout is None else stdout,
+            stderr=terminal,
+            env=environment(),
+        )
+        os.close(terminal)
+        self.seen = b""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        os.close(self._keyboard)
+
+    def until(self, text: bytes) -> None:
+        """Read until it was sent that."""
         deadline = time.monotonic() + 20
-        while text not in seen:
-            assert time.monotonic() < deadline, seen
-            if select.select([shown], [], [], 0.1)[0]:
-                try:
-                    seen += os.read(shown, 65536)
-                except OSError:  # the other side of a terminal is gone
-                    return
+        while text not in self.seen:
+            assert time.monotonic() < deadline, self.seen
+            assert self._read(), self.seen
 
-    read_until(b"which colour?")
-    read_until(b"> ")
-    os.write(shown, b"blue\n")
-    read_until(b"it is blue")
-    assert talking.wait(20) == 0
-    os.close(shown)
+    def type(self, keys: bytes) -> None:
+        """Press keys."""
+        os.write(self._keyboard, keys)
+
+    def ended(self) -> int:
+        """Read the rest, and return the exit status."""
+        while self._read():
+            pass
+        return self._process.wait(20)
+
+    def lines(self) -> list[str]:
+        """Return what stands on it in the end, line by line."""
+        lines = self.seen.decode(errors="replace").split("\n")
+        return [line.removesuffix("\r").rpartition("\r\x1b[K")[2].rstrip("\r") for line in lines]
+
+    def _read(self) -> bool:
+        if select.select([self._keyboard], [], [], 20)[0]:
+            try:
+                self.seen += os.read(self._keyboard, 65536)
+            except OSError:  # the other side of a terminal is gone
+                return False
+        return True
+
+
+def test_a_question_is_asked_on_a_terminal(agents: Spawned) -> None:
+    """On a terminal the prompt is shown and the answer read there; what is no UTF-8 is asked for again."""
+    with Shown("send", "asking", "paint", "--state", str(agents.state)) as shown:
+        shown.until(b"which colour?")
+        shown.until(b"> ")
+        shown.type(b"\xff\n")
+        shown.until(b"write it again")
+        shown.type(b"blue\n")
+        assert shown.ended() == 0
+        assert "it is blue" in shown.lines()
+
+
+def test_a_reply_without_an_end_of_line_stays_on_the_terminal(agents: Spawned) -> None:
+    """What moves while nothing comes keeps off the line that the reply has begun."""
+    with Shown("send", "slow", "hi", "--state", str(agents.state)) as shown:
+        assert shown.ended() == 0, shown.seen
+        assert [line for line in shown.lines() if line] == [
+            "working: inference turn 1",
+            "once upon",
+            "completed: session ended",
+        ]
+
+
+def test_a_question_that_nobody_answers_leaves_the_task_waiting(agents: Spawned) -> None:
+    """The end of the input, Ctrl-D, is no answer: the command says how to give one later."""
+    with Shown("send", "asking", "paint", "--state", str(agents.state)) as shown:
+        shown.until(b"> ")
+        shown.type(b"\x04")
+        assert shown.ended() == 1
+        task = (
+            shown.seen.decode().split("the task waits for input: sidecar send asking --task ")[1].split()[0]
+        )
+    done = command("send", "asking", "--task", task, "red", "--state", str(agents.state))
+    assert (done.returncode, done.stdout) == (0, "it is red\n")
+
+
+def test_a_prompt_is_no_part_of_a_reply_that_goes_elsewhere(agents: Spawned, tmp_path: Path) -> None:
+    """With the reply in a file, the question is still asked on the terminal."""
+    arguments = ("send", "asking", "paint", "--state", str(agents.state))
+    with (tmp_path / "reply").open("wb") as reply, Shown(*arguments, stdout=reply.fileno()) as shown:
+        shown.until(b"> ")
+        shown.type(b"blue\n")
+        assert shown.ended() == 0
+    assert (tmp_path / "reply").read_text() == "thinking about paint\nit is blue\n"
+
+
+def test_whoever_watches_a_sidecar_that_stops_for_good_hears_how_to_go_on(
+    config: Path, tmp_path: Path
+) -> None:
+    """The task is kept, and its id is all that is needed."""
+    state = tmp_path / "state"
+    with running(["--config", str(config)], state=state) as sidecar:
+        sidecar.port("echo")
+        watcher = subprocess.Popen(
+            [sys.executable, "-m", "sidecar", "send", "echo", "sleep", "--state", str(state)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        assert watcher.stdout is not None
+        assert watcher.stdout.readline() == "you said: sleep\n"
+    _, said = watcher.communicate(timeout=60)
+    assert watcher.returncode == 1
+    assert "sidecar tasks watch echo tsk_" in said.splitlines()[-1]
+    assert "does not answer" in said.splitlines()[-1]
 
 
 def test_a_capsule_that_is_not_there_is_said_plainly(agents: Spawned) -> None:

@@ -97,7 +97,7 @@ complete -c sidecar -n '_shtab_sidecar_using send' -l context -x -d 'the context
 complete -c sidecar -n '_shtab_sidecar_using send' -l no-wait -d 'print the task'"'"'s id and leave it to itself'
 complete -c sidecar -n '_shtab_sidecar_using send' -l config -xka "(__fish_complete_path (commandline -ct))" -d 'the configuration of the running sidecar'
 complete -c sidecar -n '_shtab_sidecar_using send' -l state -xka "(__fish_complete_directories)" -d 'the state directory (environment: SIDECAR_STATE)'
-complete -c sidecar -n '_shtab_sidecar_using send' -l json -d 'print the stream'"'"'s frames as JSON lines'
+complete -c sidecar -n '_shtab_sidecar_using send' -l json -d 'print the stream'"'"'s frames as JSON lines, each with its event'
 complete -c sidecar -n '_shtab_sidecar_using; and test $_shtab_sidecar_npos -eq 0' -a tasks -d 'List, show, cancel and watch tasks.'
 complete -c sidecar -n '_shtab_sidecar_using tasks' -s h -l help -d 'show this help message and exit'
 complete -c sidecar -n '_shtab_sidecar_using tasks; and test $_shtab_sidecar_npos -eq 0' -a list -d 'Show a capsule'"'"'s tasks, the newest first.'
