@@ -18,6 +18,7 @@ from sidecar.dialects.reading import (
     text_or,
 )
 from sidecar.events import TaskState
+from sidecar.tracing import HEADER
 
 if TYPE_CHECKING:
     from sidecar.dialects.sse_reader import Frame
@@ -117,7 +118,7 @@ class TaskObject:
 def write_message(json: str, message_id: str, context_id: str | None) -> Object:
     """Return the parameters that hand a message on; its task belongs to this side and is left out."""
     message = dict(an_object(orjson.loads(json), "a message"))
-    for key in ("taskId", "contextId", "kind"):
+    for key in ("taskId", "contextId", "kind", HEADER):
         message.pop(key, None)
     message |= {"messageId": message_id, "role": "user"}
     if context_id is not None:

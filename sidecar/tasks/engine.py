@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sidecar.events import Task, TaskState
 from sidecar.tasks import machine
 from sidecar.tasks.work import WorkSide
+from sidecar.tracing import current_trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class Engine(WorkSide):
-    """The tasks of one session: this side is for doors, the one that it inherits for the backend."""
+    """The tasks of one session: this side is for doors, the one that it inherits for the backend.
+
+    What is sent or delivered within a trace belongs to it.
+    """
 
     __slots__ = ()
 
@@ -30,7 +34,7 @@ class Engine(WorkSide):
         task = self._new(context_id, owner)
         if not machine.has_room(self._state, self._rules):
             return machine.rejected(task)
-        await self._ledger.commit(machine.submit(self._state, task, given))
+        await self._ledger.commit(machine.submit(self._state, task, given.within(current_trace())))
         return task
 
     async def send_and_follow(
@@ -46,7 +50,7 @@ class Engine(WorkSide):
             return machine.rejected(task), None
         follower = self.telling.begin(task.id, streaming=streaming)
         try:
-            await self._ledger.commit(machine.submit(self._state, task, given))
+            await self._ledger.commit(machine.submit(self._state, task, given.within(current_trace())))
         except BaseException:
             follower.close()
             raise
@@ -87,7 +91,9 @@ class Engine(WorkSide):
             )
         if task_id is None or task_id not in waiting:
             return None
-        change = machine.deliver(self._state, self._state.live[task_id], given, time.time())
+        change = machine.deliver(
+            self._state, self._state.live[task_id], given.within(current_trace()), time.time()
+        )
         await self._ledger.commit(change)
         return change.updates[0]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from sidecar.events import EventKind, TaskState
 from sidecar.model import TaskAcceptance
+from sidecar.tracing import HEADER, read_trace
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -77,6 +78,18 @@ class Input:
         """Return an input of which only the JSON is kept."""
         return cls(text_of(orjson.loads(json)), json)
 
+    def within(self, trace: str | None) -> Self:
+        """Return it with the trace that it belongs to, a member that is kept with the message and not shown with it."""
+        if trace is None:
+            return self
+        start, _, _ = self.json.rpartition("}")
+        return replace(self, json=f'{start}{"" if start.endswith("{") else ","}"{HEADER}":"{trace}"}}')
+
+    @property
+    def trace(self) -> str | None:
+        """The trace that it belongs to."""
+        return read_trace(orjson.loads(self.json).get(HEADER))
+
 
 def text_of(message: dict[str, Any]) -> str:
     """Return the text of a message: its parts' texts joined by a newline, parts without text skipped."""
@@ -89,6 +102,8 @@ def input_line(task: Task, given: Input) -> dict[str, Any]:
     """Return an input as workers read it: one object of their protocol (docs/workers.md)."""
     message = orjson.loads(given.json)
     metadata = message.get("metadata")
+    trace = read_trace(message.get(HEADER))
+    carried = {} if trace is None else {HEADER: trace}
     return {
         "type": "message",
         "text": given.text,
@@ -96,7 +111,7 @@ def input_line(task: Task, given: Input) -> dict[str, Any]:
         "taskId": task.id,
         "contextId": task.context_id,
         "parts": message.get("parts", []),
-        "metadata": metadata if type(metadata) is dict else {},
+        "metadata": carried | metadata if type(metadata) is dict else carried,
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from sys import intern
 from typing import TYPE_CHECKING, Final, cast
@@ -15,9 +15,11 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_server import Server
 
 from sidecar.errors import Refusal, RefusedError, refusal
+from sidecar.tracing import HEADER, read_trace, within_trace
 from sidecar.web.answers import Wire, refusal_answer, wire
 from sidecar.web.connection import Connection
 from sidecar.web.forwarded import Proxies
+from sidecar.web.identity import REQUEST_ID, name_of, named_in
 from sidecar.web.reply import Reply
 from sidecar.web.secured import HANDSHAKE, Secured
 from sidecar.web.sockets import BACKLOG
@@ -238,13 +240,16 @@ class HttpServer(Server):
         if fault is not None:
             self._note(_NO_TLS, fault, secured.peername)
 
-    def note_refusal(self, connection: Connection, refused: Refusal) -> None:
-        """Have a refusal that its sender may not see logged, rarely enough."""
-        self._note(refused.code, refused.message, connection.peername)
+    def note_refusal(
+        self, connection: Connection, refused: Refusal, request: web.BaseRequest | None = None
+    ) -> None:
+        """Have a refusal that its sender may not see logged, rarely enough; `request`, if one was understood."""
+        name = named_in(request.headers) if request is not None else None
+        self._note(refused.code, refused.message, connection.peername, **({"request": name} if name else {}))
 
-    def _note(self, code: str, reason: str, peer: object) -> None:
+    def _note(self, code: str, reason: str, peer: object, **more: str) -> None:
         address = peer[0] if isinstance(peer, tuple) else None
-        self.policy.refusals.note(listener=self.name, code=code, reason=reason, peer=address)
+        self.policy.refusals.note(listener=self.name, code=code, reason=reason, peer=address, **more)
 
     def _request(
         self,
@@ -258,11 +263,17 @@ class HttpServer(Server):
         return BaseRequest(message, payload, protocol, writer, task, self._loop)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if HEADER not in request.headers:
+            return await self._answered(request)
+        with within_trace(read_trace(request.headers[HEADER])):
+            return await self._answered(request)
+
+    async def _answered(self, request: web.BaseRequest) -> web.StreamResponse:
         connection = cast("Connection", request.protocol)
         try:
             refused = connection.guard.check(request.headers, secure=connection.secure)
             if refused is not None:
-                self.note_refusal(connection, refused)
+                self.note_refusal(connection, refused, request)
                 return Reply(wire(refusal_answer(refused)))
             refused = _faulty(request)
             if refused is not None:
@@ -274,11 +285,12 @@ class HttpServer(Server):
             raise  # the client left: nobody to answer, nothing to log
         except Exception:
             # the boundary of a request: whatever a handler did not expect is answered, logged once, and ends there
-            log.exception("request_failed", listener=self.name, method=request.method)
+            name = name_of(request.headers)
+            log.exception("request_failed", listener=self.name, method=request.method, request=name)
             if request.writer.output_size > 0:
                 connection.cut()
                 raise ConnectionResetError("an answer was under way") from None
-            return Reply(wire(refusal_answer(_FAILED)), close=True)
+            return Reply(wire(refusal_answer(replace(_FAILED, headers=((REQUEST_ID, name),)))), close=True)
         return Reply(answer) if isinstance(answer, Wire) else answer
 
 

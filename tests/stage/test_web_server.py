@@ -485,7 +485,20 @@ async def test_an_unexpected_failure_is_answered_and_logged_once() -> None:
         assert b"secret" not in answer.body
         assert [line["event"] for line in lines] == ["request_failed"]
         assert lines[0]["exc_info"]
+        assert lines[0]["request"] == answer.headers["x-request-id"]
         assert (await get(made.port, "/")).status == 200
+
+
+async def test_a_failure_and_a_refusal_are_logged_under_the_name_that_the_client_gave() -> None:
+    """So that its report finds the line."""
+    async with site() as made:
+        with capture_logs() as lines:
+            failed = await get(made.port, "/fails", headers={"X-Request-Id": "r-1"})
+            await exchange(
+                made.port, request_bytes("GET", "/", host="evil.example", headers={"X-Request-Id": "r-2"})
+            )
+        assert failed.headers["x-request-id"] == "r-1"
+        assert [line["request"] for line in lines] == ["r-1", "r-2"]
 
 
 async def test_connections_over_the_limit_are_turned_away() -> None:

@@ -15,6 +15,7 @@ from sidecar.errors import StoreError, visible
 from sidecar.tasks.backends.process import Start
 from sidecar.tasks.backends.processes import MARK
 from sidecar.tasks.backends.run import LONGEST_RETRY, RETRY, Run
+from sidecar.tracing import VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -128,7 +129,7 @@ class CommandBackend:
         if self._closing or engine.orders(task_id).canceled:
             return
         try:
-            process, settings = self._spawn(engine, capsule, claim.task)
+            process, settings = self._spawn(engine, capsule, claim)
         except (OSError, ValueError) as error:
             _log.warning("command_not_started", capsule=capsule.id, task=task_id, problem=str(error))
             await _fail(engine, task_id, NOT_STARTED.format(_reason(error, capsule)))
@@ -144,14 +145,14 @@ class CommandBackend:
         finally:
             del self._runs[task_id]
 
-    def _spawn(self, engine: Engine, capsule: Capsule, task: Task) -> tuple[Process, CommandSettings]:
-        settings = capsule.settings.command
+    def _spawn(self, engine: Engine, capsule: Capsule, claim: Claim) -> tuple[Process, CommandSettings]:
+        settings, task = capsule.settings.command, claim.task
         if settings is None:
             raise ValueError("no program is configured for this capsule")
         start = Start(
             argv=[word.replace(DIRECTORY, capsule.directory) for word in settings.argv],
             cwd=capsule.workspace,
-            env=environment(self._environ, settings, capsule, task),
+            env=environment(self._environ, settings, capsule, task) | _traced(claim),
             task_id=task.id,
         )
         return self._processes.start(start, partial(engine.leave, task.id)), settings
@@ -176,6 +177,12 @@ def environment(
         MARK: task.id,
         "SIDECAR_CONTEXT_ID": task.context_id,
     }
+
+
+def _traced(claim: Claim) -> dict[str, str]:
+    """Return the variable that says which trace a task belongs to, where it belongs to one."""
+    trace = claim.inputs[0].trace if claim.inputs else None
+    return {} if trace is None else {VARIABLE: trace}
 
 
 def _reason(error: OSError | ValueError, capsule: Capsule) -> str:

@@ -18,6 +18,7 @@ from sidecar.dialects import jsonrpc
 from sidecar.dialects.reading import UnreadableError
 from sidecar.tasks.forwarding.stream import Stream
 from sidecar.tasks.forwarding.trouble import AwayError, WrongError, reason_of
+from sidecar.tracing import HEADER, current_trace
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -183,6 +184,8 @@ class Caller:
         Raises AwayError, WrongError.
         """
         sent = {hdrs.USER_AGENT: _AGENT, hdrs.ACCEPT_ENCODING: "identity", **headers}
+        if (trace := current_trace()) is not None:
+            sent[HEADER] = trace
         if self._token is not None:
             sent[hdrs.AUTHORIZATION] = f"Bearer {self._token.reveal()}"
         try:

@@ -18,6 +18,7 @@ from sidecar.tasks.forwarding.track import Track
 from sidecar.tasks.forwarding.trouble import AwayError, BusyError, GoneError, TroubleError, WrongError
 from sidecar.tasks.forwarding.wake import Wake
 from sidecar.tasks.forwarding.way import Errand
+from sidecar.tracing import within_trace
 
 if TYPE_CHECKING:
     from sidecar.events import Task
@@ -48,6 +49,7 @@ class Courier:
         self._engine = engine
         self._task_id = claim.task.id
         self._inputs = list(claim.inputs)
+        self._trace = claim.inputs[0].trace if claim.inputs else None
         self._orders = engine.orders(claim.task.id)
         self._where = where
         self._patience = patience
@@ -70,7 +72,11 @@ class Courier:
         return self._orders.canceled and not self._over
 
     async def run(self) -> None:
-        """Carry the task to its end."""
+        """Carry the task to its end; what it sends belongs to the trace of the task."""
+        with within_trace(self._trace):
+            await self._run()
+
+    async def _run(self) -> None:
         async with asyncio.TaskGroup() as group:
             listener = group.create_task(self._listen(), name=f"orders of {self._task_id}")
             try:

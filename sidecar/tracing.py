@@ -1,0 +1,52 @@
+"""The trace that a request belongs to, as its client says (W3C Trace Context): carried on, and otherwise left alone."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HEADER: Final = "traceparent"
+VARIABLE: Final = "TRACEPARENT"
+"""How a command is told (OpenTelemetry, Environment Variables as Context Propagation Carriers)."""
+
+_FORM: Final = re.compile(
+    r"(?!ff)(?P<version>[0-9a-f]{2})(?P<rest>-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2})(?P<more>-.*)?",
+    re.ASCII,
+)
+_CURRENT: Final[ContextVar[str | None]] = ContextVar("trace", default=None)
+
+
+def read_trace(text: object) -> str | None:
+    """Return the trace that a header or member names, in the form of version 00; None for what is none.
+
+    A later version may say more, which is left out (Trace Context section 3.2.4).
+    """
+    found = _FORM.fullmatch(text) if isinstance(text, str) else None
+    if found is None or (found["more"] is not None and found["version"] == "00"):
+        return None
+    return "00" + found["rest"]
+
+
+def current_trace() -> str | None:
+    """Return the trace of what is being done now."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def within_trace(trace: str | None) -> Iterator[None]:
+    """Do something as a part of a trace, or of none."""
+    token = _CURRENT.set(trace)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def trace_id(trace: str) -> str:
+    """Return the id of a trace, 32 hex digits."""
+    return trace[3:35]
