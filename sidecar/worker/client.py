@@ -107,7 +107,7 @@ class Client:
         """Log that the sidecar is away, once each time."""
         if not self._away:
             self._away = True
-            log.warning("%s; it is tried again", error)
+            log.warning("%s; it is tried again", str(error).rstrip("."))
 
     def _place(self) -> tuple[str, str | None, ssl.SSLContext | aiohttp.Fingerprint | bool]:
         """Return the desk's URL, the token and whom to trust as they are now: a restart may move the desk."""

@@ -104,6 +104,18 @@ def test_the_compose_file_agrees_with_the_image_and_with_itself() -> None:
     assert sidecar["ports"] == [f"127.0.0.1:{ports}:{ports}", "127.0.0.1:7410:7410"]
 
 
+def test_the_agent_of_the_compose_file_is_a_worker_that_the_sidecar_knows() -> None:
+    """It finds the desk under the other service's name and shows the same secret; what it runs is mounted."""
+    services = compose()["services"]
+    agent, sidecar = services["hello"], services["sidecar"]["environment"]
+    assert agent["environment"]["SIDECAR_URL"] == f"http://sidecar:{Config().desk.port}"
+    assert agent["environment"]["SIDECAR_TOKEN"] == sidecar[sidecar["SIDECAR_AUTH__WORKER_TOKEN__ENV"]]
+    program = agent["entrypoint"][-1].rpartition(" ")[2]
+    shown = {to: COMPOSE.parent / source for source, to, *_ in (m.split(":") for m in agent["volumes"])}
+    assert (shown["/worker"] / Path(program).name).is_file()
+    assert agent["healthcheck"] == {"disable": True}
+
+
 def test_the_compose_file_hardens_what_it_runs() -> None:
     """Read-only root, no capability, no new privilege, an init, and time enough to drain."""
     for service_ in compose()["services"].values():
@@ -118,10 +130,11 @@ def test_the_compose_file_hardens_what_it_runs() -> None:
 def test_the_compose_file_sets_only_keys_that_there_are() -> None:
     """Each of its variables names a key of the configuration and has a value that it takes."""
     variables = {k: str(v) for k, v in compose()["services"]["sidecar"]["environment"].items()}
+    secret = variables["SIDECAR_AUTH__WORKER_TOKEN__ENV"]
     overlay = environment.read(variables)
     assert overlay.problems == ()
-    assert set(overlay.names.values()) == set(variables)
-    config = loading.load(None, loading.Flags(roots=("/capsules",)), variables)
+    assert set(overlay.names.values()) == set(variables) - {secret}
+    config = loading.load(None, loading.Flags(roots=("/capsules",)), {**variables, secret: "s" * 32})
     assert config.listen.hosts == ("0.0.0.0",)
     assert config.listen.ports.first == 24000
 
