@@ -95,6 +95,7 @@ MUTATIONS: Final = (
     _one("P22", "planes/peer", 'paths.checked(claims.path.encode(errors="surrogatepass"))', "claims.path.encode()"),
     _one("P23", "planes/peer", "handle_id = handles.handle_id(token)", "handle_id = token", test="test_each_use_of_a_handle_is_on_record_and_never_the_handle"),
     _off("P24", "planes/bodies", "self._seen.digest() != self.digest"),
+    _one("P25", "planes/turns", "(facts.st_dev, facts.st_ino)", "(id(facts), 0)", test="test_a_file_that_many_want_at_once_is_hashed_once"),
     _one("P25", "planes/bodies", " or mine >= self._most_of_one", ""),
     _off("P25", "planes/bodies", "self._held and self._held + length > self._most_held"),
     _off("P26", "planes/listing", "self.room < 0"),

@@ -116,8 +116,10 @@ class Lane:
     limit: int
 
 
-async def hash_of(opened: Opened, max_bytes: int, lane: Lane, memory: Memory) -> bytes:
-    """Return the SHA-256 of a big file, remembered or computed slice by slice.
+async def hash_of(
+    opened: Opened, max_bytes: int, lane: Lane, memory: Memory, moved: Callable[[], None] = lambda: None
+) -> bytes:
+    """Return the SHA-256 of a big file, remembered or computed slice by slice; `moved` is called after each.
 
     The file is hashed up to the size that it had when it was looked at; where that is another one afterwards, all
     is done again, and `opened` then has the facts of then. Raises RefusedError:
@@ -134,6 +136,7 @@ async def hash_of(opened: Opened, max_bytes: int, lane: Lane, memory: Memory) ->
                 if not count:
                     break
                 place += count
+                moved()
             now = await lane.pool.run(lane.key, lane.limit, opened.now)
             if place == opened.size and same(opened.facts, now):
                 memory.keep(opened.facts, now, digest.digest())

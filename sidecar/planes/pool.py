@@ -23,7 +23,7 @@ THREADS: Final = 16
 MAX_WAITING: Final = 256
 MAX_WAIT: Final = 10.0
 
-_BUSY: Final = refusal(
+BUSY: Final = refusal(
     "unavailable", "The files of this capsule are slow to answer now; try again.", ("retry-after", "1")
 )
 
@@ -76,7 +76,7 @@ class Pool:
         is closed.
         """
         if self._closing:
-            raise RefusedError(_BUSY)
+            raise RefusedError(BUSY)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         job = _Job(lane, limit, partial(work, *args, **kwargs), future, loop.time() + self._max_wait)
@@ -208,14 +208,14 @@ class Pool:
         if len(jobs) >= self._max_waiting:
             jobs = self._waiting[job.lane] = deque(j for j in jobs if not j.future.done())
         if len(jobs) >= self._max_waiting:
-            raise RefusedError(_BUSY)
+            raise RefusedError(BUSY)
         jobs.append(job)
 
 
 def _refuse(jobs: Iterable[_Job]) -> None:
     for job in jobs:
         if not job.future.done():
-            job.future.set_exception(RefusedError(_BUSY))
+            job.future.set_exception(RefusedError(BUSY))
 
 
 def _let_go(result: object) -> None:

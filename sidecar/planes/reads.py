@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sidecar.planes.cached import Cached
     from sidecar.planes.memory import Memory
     from sidecar.planes.pool import Pool
+    from sidecar.planes.turns import Turns
 
     Note = Callable[[str, int, str], None]
     """Is told the outcome of a read (`ok`, `not_modified`, `cut`), how many bytes were sent, and the etag."""
@@ -46,7 +47,7 @@ def tree(capsule: Capsule, root: str) -> reading.Tree:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Reads files for both planes. Pool, resolver, memory and places are the owner's.
+    """Reads files for both planes. Pool, resolver, memory, places and turns are the owner's.
 
     `cached` is the quick way for small files, None where there is none.
     """
@@ -55,6 +56,7 @@ class Reads:
     resolver: Resolver
     memory: Memory
     places: Places
+    turns: Turns
     cached: Cached | None = None
 
     async def answer(
@@ -114,7 +116,8 @@ class Reads:
         try:
             give_back = self.places.take(lane.key)
             try:
-                digest = await hash_of(opened, max_bytes, lane, self.memory)
+                known = self.memory.find(opened.facts)
+                digest = known or await self._hash(opened, max_bytes, lane)
                 etag = f'"sha256:{digest.hex()}"'
                 headers = (("etag", etag), ("x-murmur-mtime-ms", str(opened.mtime_ms)), *facts)
                 if etag_matches(if_none_match, etag):
@@ -133,3 +136,7 @@ class Reads:
             note("ok" if whole else "cut", sent, etag)
 
         return Streamed(200, (_OCTETS, *headers), FileBody(opened, digest, lane, self.memory, closed))
+
+    async def _hash(self, opened: Opened, max_bytes: int, lane: Lane) -> bytes:
+        async with self.turns.at(opened.facts) as moved:
+            return await hash_of(opened, max_bytes, lane, self.memory, moved)

@@ -16,6 +16,7 @@ from sidecar.planes.peer import PeerPlane
 from sidecar.planes.pool import Pool
 from sidecar.planes.reads import Reads
 from sidecar.planes.sharing import Sharing
+from sidecar.planes.turns import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +68,7 @@ class Planes:
         self.resolver = resolver or detect()
         self.audit = audit or Audit()
         cached = Cached() if isinstance(self.resolver, Openat2) else None
-        reads = Reads(self._pool, self.resolver, memory or Memory(), places or Places(), cached)
+        reads = Reads(self._pool, self.resolver, memory or Memory(), places or Places(), Turns(), cached)
         self.sharing = Sharing(reads, self.audit, now)
         self._files = FilesPlane(reads, self.audit)
         self._peer = PeerPlane(reads, self.sharing, self.audit)

@@ -241,6 +241,23 @@ async def test_a_file_that_changes_once_while_it_is_hashed_is_hashed_again(out: 
     assert await pool.aclose() == 0
 
 
+async def test_a_file_that_many_want_at_once_is_hashed_once(
+    out: Path, served: Capsule, memory: Memory
+) -> None:
+    """Each opens it; one takes the slices and the last look, and the others find the hash."""
+    data = pattern(BIG)
+    write(out / "f", data)
+    pool = Meddled(lambda: None)
+    planes = Planes(memory=memory, pool=pool)
+    answers = await asyncio.gather(*(begun(planes, served) for _ in range(5)))
+    assert pool.jobs == 5 + 2 + 1
+    etags = {value for answer in answers for name, value in answer.headers if name == "etag"}
+    assert etags == {f'"sha256:{hashlib.sha256(data).hexdigest()}"'}
+    for answer in answers:
+        answer.body.close()
+    assert await planes.aclose() == 0
+
+
 async def test_a_slow_reader_holds_no_thread_and_no_more_places_than_there_are(
     planes: Planes, out: Path, served: Capsule
 ) -> None:
