@@ -22,7 +22,7 @@ RETRY_AFTER: Final = "1"
 """Seconds after which a client that was turned away may try again."""
 
 _UNSAFE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_ENTITY_TAG: Final = re.compile(r'\s*(?:W/)?("[\x21\x23-\x7e\x80-\U0010ffff]*")\s*(?:,|$)')
+_ENTITY_TAG: Final = re.compile(r'[\s,]*(?:W/)?("[\x21\x23-\x7e\x80-\U0010ffff]*")\s*(?:,|$)')
 _DATE: Final = re.compile(
     r"""
     [A-Z][a-z]{2}, [ ] \d\d [ ] [A-Z][a-z]{2} [ ] (?!0000)\d{4} [ ] \d\d:\d\d:\d\d [ ] GMT      # the form of today
@@ -118,7 +118,7 @@ def json_answer(value: object, *headers: tuple[str, str], status: int = 200) -> 
 def etag_matches(if_none_match: str | None, etag: str) -> bool:
     """Tell whether an `If-None-Match` names the current entity tag (RFC 9110 section 13.1.2).
 
-    Takes a list or `*` and compares weakly. A header that is neither is ignored from the first fault on.
+    Takes a list (with empty elements, section 5.6.1.2) or `*` and compares weakly. A header that is neither is ignored from the first fault on.
     `etag` is the current one, quoted and strong.
     """
     if if_none_match is None:

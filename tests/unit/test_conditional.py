@@ -26,6 +26,8 @@ ETAG = '"abc"'
         '"has,comma", "abc"',
         '"", "abc"',
         '"abc", broken',
+        ', ,"abc"',
+        '"x",, "abc",',
     ],
 )
 def test_a_header_that_names_the_current_tag_matches(header: str) -> None:
