@@ -172,7 +172,10 @@ class Connection(RequestHandler):
         return self._broken
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a new connection."""
+        """Take a new connection; not one of many accepted at once when those before it have taken all places."""
+        if self.server.is_full():
+            self.server.turn_away(transport)
+            return
         self.wire = cast("asyncio.Transport", transport)
         super().connection_made(transport)
 

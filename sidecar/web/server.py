@@ -15,7 +15,7 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_server import Server
 
 from sidecar.errors import Refusal, RefusedError, refusal
-from sidecar.tracing import HEADER, read_trace, within_trace
+from sidecar.tracing import HEADER, current_tracer, read_trace, within_trace
 from sidecar.web.answers import Wire, refusal_answer, wire
 from sidecar.web.connection import Connection
 from sidecar.web.forwarded import Proxies
@@ -23,6 +23,7 @@ from sidecar.web.identity import REQUEST_ID, name_of, named_in
 from sidecar.web.reply import Reply
 from sidecar.web.secured import HANDSHAKE, Secured
 from sidecar.web.sockets import BACKLOG
+from sidecar.web.spans import spanned
 from sidecar.web.turned_away import MOST_TURNED_AWAY, TurnedAway
 
 if TYPE_CHECKING:
@@ -213,10 +214,18 @@ class HttpServer(Server):
         return Secured(policy.context, partial(self._admit, address), self, within=within)
 
     def _admit(self, address: str | None) -> asyncio.Protocol:
+        return TurnedAway(self) if self.is_full() else Connection(self, address or self._address)
+
+    def is_full(self) -> bool:
+        """Whether there are as many connections as may be, here or on all listeners together."""
         policy = self.policy
-        if len(self._connections) >= policy.limits.connections or policy.connections >= policy.most:
-            return TurnedAway(self)
-        return Connection(self, address or self._address)
+        return len(self._connections) >= policy.limits.connections or policy.connections >= policy.most
+
+    def turn_away(self, transport: asyncio.BaseTransport) -> None:
+        """Have a connection that was let in, and has no place now, answered and closed."""
+        away = TurnedAway(self)
+        transport.set_protocol(away)
+        away.connection_made(transport)
 
     def handshake_began(self, secured: Secured) -> bool:
         """Take note of a handshake, and tell whether there is room for it: for a few that are then turned away, too."""
@@ -263,6 +272,9 @@ class HttpServer(Server):
         return BaseRequest(message, payload, protocol, writer, task, self._loop)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        tracer = current_tracer()
+        if tracer is not None:
+            return await spanned(request, tracer, self.name, self._answered)
         if HEADER not in request.headers:
             return await self._answered(request)
         with within_trace(read_trace(request.headers[HEADER])):

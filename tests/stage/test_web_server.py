@@ -522,6 +522,19 @@ async def test_connections_over_the_limit_are_turned_away() -> None:
                 sock.close()
 
 
+async def test_the_limit_holds_for_connections_that_come_all_at_once() -> None:
+    """They are accepted in one go, before any of them counts."""
+    async with site(connections=3) as made:
+        socks = [socket.create_connection(("127.0.0.1", made.port)) for _ in range(100)]
+        try:
+            await until(lambda: len(made.server.connections) == 3 and not made.server.turned_away)
+            assert made.policy.connections == 3
+        finally:
+            for sock in socks:
+                sock.close()
+        await until(lambda: made.policy.connections == made.policy.turned_away == 0)
+
+
 async def test_all_listeners_together_have_a_limit_too() -> None:
     """Connections to one listener leave descriptors for the others' files and for the rest of the process."""
     async with site() as one, site() as other:
