@@ -34,8 +34,8 @@ TERMINAL: Final = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.RE
 class Task:
     """One task as it stands. Times are Unix seconds.
 
-    `status` is the text of its last status, `output` the reply of a completed task or the prompt of a waiting one,
-    `owner` the caller it belongs to. `ended_at` is None while it lives, `waiting_since` unless it waits for input,
+    `status` is the text of its last status, `output` the reply of a task that is over, as far as it came, or the prompt
+    of a waiting one, `owner` the caller it belongs to. `ended_at` is None while it lives, `waiting_since` unless it waits for input,
     `status_at`, when its last status came, until the first one comes.
     `turn` and `attempt` count from 1 once it has started; `began` is the number of the event its turn began with.
     `note` is whatever its backend wants to find again after a restart.

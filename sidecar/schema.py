@@ -97,7 +97,7 @@ SCHEMA: Final = (
         owner TEXT NOT NULL,
         state TEXT NOT NULL,
         status TEXT,                  -- text of the last status
-        output TEXT,                  -- the reply of a completed task, the prompt of a waiting one
+        output TEXT,                  -- the reply of a task that is over, the prompt of a waiting one
         request TEXT NOT NULL,        -- the message that started it, JSON
         created_at REAL NOT NULL,
         ended_at REAL,                -- NULL while it lives

@@ -200,7 +200,10 @@ class _Draft:
     def end(
         self, ending: TaskState, message: str, response: str | None = None, *, by_worker: bool = False
     ) -> None:
-        """End the task. Its note stays where its worker did not end it, and may have to hear of that."""
+        """End the task, which keeps what its worker had said of its reply where it is not completed.
+
+        Its note stays where its worker did not end it, and may have to hear of that.
+        """
         self._generation += self.task.state is not TaskState.SUBMITTED
         data: dict[str, Any] = {"state": ending, "message": message}
         if ending is TaskState.COMPLETED:
@@ -211,13 +214,18 @@ class _Draft:
                 self.task,
                 state=ending,
                 status=message,
-                output=response,
+                output=response if ending is TaskState.COMPLETED else self._reply() or None,
                 ended_at=self._at,
                 waiting_since=None,
                 note=None if by_worker else self.task.note,
                 status_at=self._at,
             )
         )
+
+    def _reply(self) -> str:
+        """Return the text of the reply so far."""
+        turn = self._state.turns.get(self.task.id)
+        return "" if turn is None else turn.text
 
 
 class _Report(_Draft):
@@ -322,7 +330,7 @@ class _Report(_Draft):
 
     def _complete(self, response: str | None) -> None:
         """Split the end in two, as every view wants it: the last of the text, and the status."""
-        text = (self._turn.text if self._same_turn else "") + "".join(self._texts)
+        text = self._reply()
         if response is None:
             response = text
         elif len(response.encode()) > self._limit:
@@ -333,6 +341,9 @@ class _Report(_Draft):
             last["whole"] = response
         self.event(EventKind.TEXT, last, shown=bool(self._size or response))
         self.end(TaskState.COMPLETED, ENDED, response, by_worker=True)
+
+    def _reply(self) -> str:
+        return (self._turn.text if self._same_turn else "") + "".join(self._texts)
 
     def _overflow(self) -> None:
         self.end(TaskState.FAILED, TOO_MUCH.format(self._limit))

@@ -99,12 +99,12 @@ class Story:
     states: tuple[tuple[TaskState, float], ...] = ()
 
     def record(self, task: Task, text: str = "", number: int | None = None) -> Record:
-        """Return it with its task, and the text of the reply so far; a completed task brings its own.
+        """Return it with its task, and the text of the reply so far; a task that is over brings its own.
 
         `number` is the newest `Event.number` in it, that of a task which is over where it is left out.
         """
-        if task.state is TaskState.COMPLETED:
-            text = task.output or ""
+        if task.state.terminal:
+            text = task.output or text
         found = record_of(task, self.history, self.artifacts, text, self.reply)
         states = self.states
         if not states or states[-1][0] is not task.state:

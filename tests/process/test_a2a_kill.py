@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 AGENT: Final = """#!/bin/sh
 read -r line
+echo '{"type": "text", "text": "half"}'
 echo '{"type": "artifact", "name": "kept", "parts": [{"text": "made"}], "last": true}'
 case "$line" in
   *ask*) echo '{"type": "input-required", "prompt": "Which?"}' ;;
 esac
 exec sleep 60
 """
-"""Makes something, asks where it is told to, and is never done."""
+"""Says and makes something, asks where it is told to, and is never done."""
 CONFIG: Final = """
 roots: [{{path: {root}}}]
 listen: {{ports: 24000-31999}}
@@ -211,12 +212,12 @@ def test_tasks_of_an_inbox_outlive_a_kill(tmp_path: Path) -> None:
 
 
 def test_tasks_of_a_command_that_a_kill_ended_say_so(tmp_path: Path) -> None:
-    """What their programs had made stays; nobody can answer, cancel or follow them any more."""
+    """What their programs had said and made stays; nobody can answer, cancel or follow them any more."""
     arguments, state = configured(tmp_path), tmp_path / "state"
     with running(arguments, state=state) as spawned:
         client = Client(spawned.port("command"))
         runs, asked = client.send("run")["id"], client.send("ask", at_once=False)["id"]
-        until_sync(lambda: "artifacts" in client.get(runs)[0], what="what the program made")
+        until_sync(lambda: len(client.get(runs)[0].get("artifacts", ())) == 2, what="what the program made")
         assert client.state(asked) == "INPUT_REQUIRED"
         killed(spawned)
 
@@ -226,7 +227,8 @@ def test_tasks_of_a_command_that_a_kill_ended_say_so(tmp_path: Path) -> None:
             client.until(task_id, "FAILED")
             for found in client.get(task_id):
                 assert found["status"]["message"]["parts"][0]["text"] == INTERRUPTED
-                assert [made["name"] for made in found["artifacts"]] == ["kept"]
+                assert [made["name"] for made in found["artifacts"]] == ["response", "kept"]
+                assert found["artifacts"][0]["parts"][0]["text"] == "half"
             assert client.call("CancelTask", {"id": task_id})["error"]["code"] == -32002
             assert client.call("SubscribeToTask", {"id": task_id})["error"]["code"] == -32004
             refused = client.call("SendMessage", message("too late", taskId=task_id))

@@ -161,6 +161,31 @@ async def test_a_stream_waits_a_moment_for_the_first_word(tmp_path: Path, versio
         await worker.complete("late")
 
 
+@pytest.mark.parametrize("way", ["cancel", "fail", "fail together"])
+async def test_a_task_that_is_not_completed_has_what_was_streamed_of_its_reply(
+    caller: Caller, way: str
+) -> None:
+    """However it is got, it does not lose what it showed; only a task that is completed says which piece was the last."""
+    stream = await caller.stream()
+    worker = await caller.port.work()
+    if way == "fail together":
+        await worker.say(Text("ha"), Text("lf"), Failed("no"))
+    else:
+        await worker.say(Text("ha"), Text("lf"))
+        before = await caller.get(worker.id)
+        await (worker.say(Failed("no")) if way == "fail" else caller.result("cancel", {"id": worker.id}))
+        assert (await caller.get(worker.id))["artifacts"] == before["artifacts"]
+    (reply,) = (await caller.get(worker.id))["artifacts"]
+    assert (reply["name"], [part["text"] for part in reply["parts"]]) == ("response", ["half"])
+    pieces = [found for found in await shown(stream) if found[0] == "artifact"]
+    assert pieces == [
+        ("artifact", "response", "ha", False, False),
+        ("artifact", "response", "lf", True, False),
+    ]
+    listed = await Caller(caller.port, V10).result("list", {"includeArtifacts": True})
+    assert [made["name"] for made in listed["tasks"][0]["artifacts"]] == ["response"]
+
+
 async def test_a_question_ends_the_older_streams(caller: Caller) -> None:
     """1.0 stays open there; a stream of the answer begins with the task as it goes on."""
     stream = await caller.stream()

@@ -275,6 +275,26 @@ def test_nothing_follows_a_final_line(line: Said, ended: tuple[str | None, ...],
     assert (life.task.ended_at, life.task.waiting_since) == (3.0, None)
 
 
+@pytest.mark.parametrize("ending", [TaskState.CANCELED, TaskState.FAILED, TaskState.REJECTED])
+def test_a_task_that_is_not_completed_keeps_what_its_turn_had_said(ending: TaskState) -> None:
+    """Whoever ends it, also while it waits for input, and in one go with what was said last; not what came before its turn."""
+    for waits in (False, True):
+        life = Life()
+        life.say(Text("old"), Turn(), Text("ha"))
+        life.say(Text("lf"), *([InputRequired("Which?")] if waits else []))
+        if ending is TaskState.CANCELED:
+            life.take(machine.cancel(life.state, [life.task], 5.0))
+        elif waits:
+            life.take(machine.end(life.state, [life.task], ending, "so", 5.0))
+        else:
+            life.say(Text("!"), Failed("so") if ending is TaskState.FAILED else Rejected("so"))
+        assert life.task.state is ending
+        assert life.task.output == ("half" if waits or ending is TaskState.CANCELED else "half!")
+    life = Life()
+    life.say(Turn(), Text("x"), Turn(), Failed("so"))
+    assert life.ended() == ("failed", "so", None)
+
+
 def test_a_message_is_kept_for_the_dialects_that_have_it() -> None:
     """For the others its text is the reply."""
     life = Life()
@@ -295,7 +315,7 @@ def test_more_text_than_may_be_fails_the_task() -> None:
     life.say(Turn(), Text("ää"))
     assert life.task.state == "working"
     life.say(Text("b"), Text("c"))
-    assert life.ended() == ("failed", "the reply is over the limit of 4 bytes", None)
+    assert life.ended() == ("failed", "the reply is over the limit of 4 bytes", "ää")
     assert life.shown()[-2:] == [("text", "ää"), ("status", "the reply is over the limit of 4 bytes")]
     life = Life(Rules(output=4))
     life.say(Completed("abcde"))
@@ -312,7 +332,7 @@ def test_what_utf8_or_json_cannot_hold_never_reaches_the_log() -> None:
         with pytest.raises(NotSaidError):
             life.say(line)
     life.say(Failed("\ud800"))
-    assert life.ended() == ("failed", "?", None)
+    assert life.ended() == ("failed", "?", "?")
 
 
 def test_a_note_stays_until_another_comes_or_the_task_ends() -> None:
