@@ -4,9 +4,9 @@ ARG BASE=python:3.13-slim
 FROM ${BASE} AS build
 WORKDIR /src
 RUN python3 -m venv /build && python3 -m venv --without-pip /opt/sidecar
-COPY requirements.lock ./
-# Everything that is locked becomes a wheel whose hash was checked; only what the sidecar needs is installed from them.
-RUN /build/bin/pip wheel --no-cache-dir --no-deps --require-hashes --wheel-dir /wheels -r requirements.lock \
+COPY requirements.image.lock ./
+# What the sidecar needs, each with its hash checked, and what it is built with; nothing else is fetched.
+RUN /build/bin/pip wheel --no-cache-dir --no-deps --require-hashes --wheel-dir /wheels -r requirements.image.lock \
     && /build/bin/pip install --no-index --find-links /wheels --upgrade setuptools
 COPY pyproject.toml README.md LICENSE config.example.yaml ./
 COPY sidecar sidecar

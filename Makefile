@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 STAMP := $(VENV)/.installed
+PIN := --universal --quiet --no-header --no-emit-index-url --no-emit-find-links --no-annotate --generate-hashes --python-version 3.11
 
 .PHONY: run test lint bench pages lock clean
 .DEFAULT_GOAL := help
@@ -12,7 +13,7 @@ help:
 	@echo "make lint   ruff and mypy alone"
 	@echo "make bench  benchmarks against their baselines"
 	@echo "make pages  renew the manual page and the completions after a change of the command line"
-	@echo "make lock   renew requirements.lock"
+	@echo "make lock   renew requirements.lock, and the image's part of it"
 
 $(STAMP): pyproject.toml requirements.lock
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "sidecar needs Python 3.11 or later: make PYTHON=python3.11 …")'
@@ -41,7 +42,8 @@ pages: $(STAMP)
 lock:
 	$(PYTHON) -m venv $(VENV)-lock
 	$(VENV)-lock/bin/pip install --quiet uv
-	$(VENV)-lock/bin/uv pip compile --universal --quiet --no-header --no-emit-index-url --no-emit-find-links --no-annotate --generate-hashes --extra test --python-version 3.11 pyproject.toml requirements.build.in -o requirements.lock
+	$(VENV)-lock/bin/uv pip compile $(PIN) --extra test pyproject.toml requirements.build.in -o requirements.lock
+	$(VENV)-lock/bin/uv pip compile $(PIN) -c requirements.lock pyproject.toml requirements.build.in -o requirements.image.lock
 	rm -rf $(VENV)-lock
 
 clean:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,23 @@ def test_the_build_gets_all_that_it_copies() -> None:
     for source in {source for sources in copied for source in sources}:
         assert source in let_in
         assert (PROJECT / source).exists()
+
+
+def test_the_image_is_made_of_what_the_sidecar_needs_at_the_versions_that_are_tested() -> None:
+    """Its lock is the part of the whole one without the tools of the tests: the same pins with the same hashes."""
+    pin = re.compile(r"^([\w.-]+)==.*(?:\n    .*)*", re.MULTILINE)
+    whole, image = (
+        {found[1]: found[0] for found in pin.finditer((PROJECT / name).read_text())}
+        for name in ("requirements.lock", "requirements.image.lock")
+    )
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    needed, testing = (
+        {re.split(r"[^\w-]", line)[0].lower() for line in lines}
+        for lines in (project["dependencies"], project["optional-dependencies"]["test"])
+    )
+    assert {*needed, "setuptools"} <= set(image)
+    assert image == {name: whole[name] for name in image}
+    assert not testing & set(image)
 
 
 def test_the_compose_file_agrees_with_the_image_and_with_itself() -> None:
