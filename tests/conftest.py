@@ -55,9 +55,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many tests were left out."""
     config = terminalreporter.config
     if count := config.stash.get(_DESELECTED, 0):
-        terminalreporter.write_line(
-            f"{count} tests were left out: they do not match -m '{config.option.markexpr}'"
-        )
+        terminalreporter.write_line(f"{count} tests were left out (-m {config.option.markexpr!r})")
 
 
 def _descriptors() -> dict[str, str]:
