@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, Self, cast, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from sidecar.config import backend_values as b
 from sidecar.config import quantities
 from sidecar.config import values as v
 
@@ -165,6 +166,15 @@ class Log(Block):
     format: Literal["auto", "console", "json"] = key(
         "auto", "For people or for machines; auto: console on a terminal, JSON elsewhere."
     )
+
+
+class Traces(Block):
+    """Spans for a collector of OpenTelemetry."""
+
+    endpoint: b.Url | None = key(
+        None, "Where spans go, by OTLP over HTTP, such as http://localhost:4318/v1/traces; null: nowhere."
+    )
+    percent: v.Percent = key(100, "So many traces in a hundred are recorded, of those that begin here.")
 
 
 class Limits(Block):

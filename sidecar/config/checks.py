@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
 from sidecar.config.hosts import IN_PUBLIC_URL, WILDCARDS, address_of, is_loopback
@@ -17,6 +18,8 @@ EPHEMERAL = "W-CFG-006"
 CROWDED = "W-CFG-007"
 REACHABLE = "W-CFG-008"
 ONE_PLACE = "W-CFG-017"
+NOT_INSTALLED = "E-CFG-020"
+TRACING = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http.trace_exporter")
 
 
 class Finding(NamedTuple):
@@ -41,6 +44,7 @@ def findings(keys: Keys, ephemeral: PortRange | None) -> Iterator[Finding]:
     if ephemeral is not None:
         yield from _ephemeral(keys, ephemeral)
     yield from _reachable(keys)
+    yield from _traces(keys)
 
 
 def _roots(keys: Keys) -> Iterator[Finding]:
@@ -143,6 +147,19 @@ def _reachable(keys: Keys) -> Iterator[Finding]:
     if keys.desk.auth == "none" and not is_loopback(keys.desk.host):
         message = f"whoever reaches {keys.desk.host} may do what is the operator's; set it to token"
         yield Finding(("desk", "auth"), REACHABLE, message)
+
+
+def _traces(keys: Keys) -> Iterator[Finding]:
+    if keys.traces.endpoint is not None and not all(map(_is_installed, TRACING)):
+        message = "needs what is not installed: pip install 'capsule-sidecar[otel]'"
+        yield Finding(("traces", "endpoint"), NOT_INSTALLED, message)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False  # nor is the package that it would be in
 
 
 def _version(host: str) -> int:

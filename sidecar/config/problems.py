@@ -20,6 +20,7 @@
 | `W-CFG-017` | a public URL that is the same for all capsules |
 | `E-CFG-018` | a certificate or a key that cannot be used |
 | `W-CFG-019` | a key that everybody on the machine may open |
+| `E-CFG-020` | a key that needs packages which are not installed |
 | `E-CFG-015` | good, but not to be had at a reload: the desk's place is taken, or the state is another one |
 """
 

@@ -17,7 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from sidecar.config import values as v
 from sidecar.config.backends import CapsuleConfig, Command, Inbox
-from sidecar.config.blocks import Block, Desk, Heartbeat, Limits, Listen, Log, Root, Tasks, Watch, key
+from sidecar.config.blocks import Block, Desk, Heartbeat, Limits, Listen, Log, Root, Tasks, Traces, Watch, key
 from sidecar.config.credentials import Auth, general_auth, members_of
 from sidecar.config.effective import backend_of, command_of, forward_of, names_command
 from sidecar.config.pairs import Pairs
@@ -74,6 +74,7 @@ class Keys(Block):
         Auth.unset(), "Credentials. A secret is never a literal: {env: NAME} or {file: PATH}.", written={}
     )
     log: Log = key(Log.unset(), "What is logged, and how.", written={})
+    traces: Traces = key(Traces.unset(), "Whether what is done is told to a collector.", written={})
     limits: Limits = key(Limits.unset(), "What a file or a client may cost.", written={})
     heartbeat: Heartbeat = key(
         Heartbeat.unset(), "How often an idle stream shows that it is alive.", written={}

@@ -300,6 +300,7 @@ SomeMilliseconds: TypeAlias = Annotated[float, PlainValidator(duration(0.01, uni
 FileSize: TypeAlias = Annotated[int, PlainValidator(size("64MiB")), _SIZE]
 BodySize: TypeAlias = Annotated[int, PlainValidator(size("1GiB")), _SIZE]
 Count: TypeAlias = Annotated[int, PlainValidator(whole(1, MOST)), _integer(1, MOST)]
+Percent: TypeAlias = Annotated[int, PlainValidator(whole(0, 100)), _integer(0, 100)]
 Depth: TypeAlias = Annotated[int, PlainValidator(whole(0, DEEPEST)), _integer(0, DEEPEST)]
 Port: TypeAlias = Annotated[int, PlainValidator(whole(1, LAST_PORT)), _integer(1, LAST_PORT)]
 PortOrAny: TypeAlias = Annotated[int, PlainValidator(whole(0, LAST_PORT)), _integer(0, LAST_PORT)]

@@ -18,6 +18,7 @@ from sidecar.errors import RefusedError, refusal
 from sidecar.model import CapsuleState
 from sidecar.ops.limits import claim_descriptors
 from sidecar.ops.notify import Notifier, watchdog_interval
+from sidecar.tracing import use_tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,11 +97,13 @@ class Daemon:
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain. Raises SidecarError when it cannot start."""
         loop = asyncio.get_running_loop()
+        use_tracer(self._stages.traces)
         for number in STOPS:
             loop.add_signal_handler(number, self._stop)
         loop.add_signal_handler(signal.SIGHUP, self._reload_by_signal)
         async with AsyncExitStack() as stack:
             # What is entered first ends last: the database after everything that writes to it.
+            stack.push_async_callback(self._close_traces)
             stack.push_async_callback(self._stages.engines.aclose)
             stack.push_async_callback(self._stages.makers.aclose)
             stack.push_async_callback(self._stages.backends.aclose, 0.0)
@@ -282,6 +285,9 @@ class Daemon:
 
     async def _close_desk(self) -> None:
         await self._desk.aclose(min(1.0, self._left() / 2))
+
+    async def _close_traces(self) -> None:
+        await self._stages.traces.aclose(min(1.0, self._left() / 2))
 
     async def _close_planes(self) -> None:
         await self._stages.planes.aclose(min(1.0, self._left() / 2))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from sidecar.auth.access import Access
 from sidecar.auth.caller import OPERATOR
@@ -26,6 +26,7 @@ from sidecar.doors.everruns_log import EverrunsLog
 from sidecar.listeners.pool import Pool
 from sidecar.manifest.load import load as load_manifest
 from sidecar.ops.metrics import Gauges, Metrics
+from sidecar.ops.traces import Traces
 from sidecar.planes.routes import Planes
 from sidecar.planes.switch import PlaneSwitch
 from sidecar.registry.registry import Registry
@@ -64,6 +65,8 @@ class Stages:
         version: str,
     ) -> None:
         self.metrics = Metrics(version)
+        self.traces = Traces(version)
+        self.traces.reconfigure(config.traces.endpoint, config.traces.percent)
         self._everruns = EverrunsLog(store)
         self.engines = Engines(
             store,
@@ -140,6 +143,7 @@ class Stages:
 
     def reconfigure(self, config: Config) -> None:
         """Put another configuration in force; it shows with the next turn of the pipeline."""
+        self.traces.reconfigure(config.traces.endpoint, config.traces.percent)
         self.engines.reconfigure(keep_events=config.tasks.keep_events, keep_tasks=config.tasks.keep_tasks)
         self.registry.reconfigure(config)
         self.channels.reconfigure(config)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sidecar.events import Task, TaskState
 from sidecar.tasks import machine
 from sidecar.tasks.work import WorkSide
-from sidecar.tracing import current_trace
+from sidecar.tracing import current_trace, current_tracer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Engine(WorkSide):
         task = self._new(context_id, owner)
         if not machine.has_room(self._state, self._rules):
             return machine.rejected(task)
-        await self._ledger.commit(machine.submit(self._state, task, given.within(current_trace())))
+        await self._submit(task, given)
         return task
 
     async def send_and_follow(
@@ -50,11 +50,23 @@ class Engine(WorkSide):
             return machine.rejected(task), None
         follower = self.telling.begin(task.id, streaming=streaming)
         try:
-            await self._ledger.commit(machine.submit(self._state, task, given.within(current_trace())))
+            await self._submit(task, given)
         except BaseException:
             follower.close()
             raise
         return task, follower
+
+    async def _submit(self, task: Task, given: Input) -> None:
+        """Commit a task within the trace that it is sent in, as a part of its own where somebody traces."""
+        trace, tracer = current_trace(), current_tracer()
+        if tracer is not None:
+            trace = tracer.begin_task(task.id, self.session_id, trace)
+        try:
+            await self._ledger.commit(machine.submit(self._state, task, given.within(trace)))
+        except BaseException:
+            if tracer is not None:
+                tracer.end_task(task.id, TaskState.FAILED)
+            raise
 
     def _new(self, context_id: str | None, owner: str) -> Task:
         new = self._log.ids()

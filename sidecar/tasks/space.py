@@ -10,6 +10,7 @@ from sidecar.tasks.ledger import Ledger
 from sidecar.tasks.orders import Hands
 from sidecar.tasks.telling import Telling
 from sidecar.tasks.timeouts import Timeouts
+from sidecar.tracing import current_tracer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -159,6 +160,8 @@ class TaskSpace:
                 self._hands.end(task.id)
                 self._remember(task)
                 self._on_end(task.state.value)
+                if (tracer := current_tracer()) is not None:
+                    tracer.end_task(task.id, task.state.value)
             elif task.state is TaskState.INPUT_REQUIRED:
                 self._mind()
                 self._hands.bell.ring()

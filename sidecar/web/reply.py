@@ -42,13 +42,13 @@ class Reply(StreamResponse):
 
     def __init__(self, wire: Wire, *, close: bool = False) -> None:
         # the parent's maps of headers and cookies are left out on purpose: all of that is in the bytes already
-        self._wire = wire
+        self.wire = wire
         self._keep_alive = not close
 
     async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
         """Send it."""
         connection = cast("Connection", request.protocol)
-        wire = self._wire
+        wire = self.wire
         if (
             self._keep_alive
             and request.keep_alive
@@ -88,6 +88,11 @@ class Sent(StreamResponse):
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Do nothing: it is sent."""
+
+
+def status_of(answer: StreamResponse) -> int:
+    """Return the status that an answer of ours has."""
+    return answer.wire.status if isinstance(answer, Reply) else 200
 
 
 async def patiently(connection: Connection, writer: AbstractStreamWriter) -> None:

@@ -178,6 +178,14 @@ class Secured(asyncio.Transport, asyncio.Protocol):
         if self._raw is not None:
             self._raw.abort()
 
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Have another protocol in the place of the one that the handshake made."""
+        self._app = cast("asyncio.Protocol", protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Return the protocol that it is the transport of, itself until there is one."""
+        return self if self._app is None else self._app
+
     def is_closing(self) -> bool:
         """Tell whether it ends, or has ended."""
         return self._closing

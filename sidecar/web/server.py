@@ -15,7 +15,7 @@ from aiohttp.web_request import BaseRequest
 from aiohttp.web_server import Server
 
 from sidecar.errors import Refusal, RefusedError, refusal
-from sidecar.tracing import HEADER, read_trace, within_trace
+from sidecar.tracing import HEADER, current_tracer, read_trace, within_trace
 from sidecar.web.answers import Wire, refusal_answer, wire
 from sidecar.web.connection import Connection
 from sidecar.web.forwarded import Proxies
@@ -23,6 +23,7 @@ from sidecar.web.identity import REQUEST_ID, name_of, named_in
 from sidecar.web.reply import Reply
 from sidecar.web.secured import HANDSHAKE, Secured
 from sidecar.web.sockets import BACKLOG
+from sidecar.web.spans import spanned
 from sidecar.web.turned_away import MOST_TURNED_AWAY, TurnedAway
 
 if TYPE_CHECKING:
@@ -271,6 +272,9 @@ class HttpServer(Server):
         return BaseRequest(message, payload, protocol, writer, task, self._loop)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        tracer = current_tracer()
+        if tracer is not None:
+            return await spanned(request, tracer, self.name, self._answered)
         if HEADER not in request.headers:
             return await self._answered(request)
         with within_trace(read_trace(request.headers[HEADER])):

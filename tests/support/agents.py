@@ -23,6 +23,12 @@ EVERRUNS = ("everruns-sdk==0.3.1",)
 """The published client of Everruns."""
 MOI = ("moi-python-sdk==0.1.1.dev0",)
 """The published client of MOI."""
+OTEL = (
+    "opentelemetry-api==1.45.2",
+    "opentelemetry-sdk==1.45.2",
+    "opentelemetry-exporter-otlp-proto-http==1.45.2",
+)
+"""What sends spans to a collector."""
 SCHEMAS = ("jsonschema[format-nongpl]==4.23.0",)
 """What checks documents against JSON schemas."""
 SCRIPTS = {

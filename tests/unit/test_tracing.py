@@ -11,6 +11,7 @@ from sidecar.events import Task, TaskState
 from sidecar.tasks.model import Input, input_line
 from sidecar.tracing import current_trace, read_trace, trace_id, within_trace
 from sidecar.web.identity import name_of, named_in
+from sidecar.web.spans import route_of
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 TASK = Task("tsk_1", "ctx_1", "", TaskState.SUBMITTED, 0.0)
@@ -89,3 +90,25 @@ def test_a_request_is_called_as_it_says_or_by_its_trace() -> None:
     for odd in ("", "a\n", "é", "x" * 129):
         assert named_in({"x-request-id": odd}) is None
     assert len({name_of({}) for _ in range(9)}) == 9
+
+
+@pytest.mark.parametrize(
+    ("target", "route"),
+    [
+        ("/", "/"),
+        ("/?a=1", "/"),
+        ("/a2a/v1", "/a2a/v1"),
+        ("/.well-known/agent-card.json?x", "/.well-known/agent-card.json"),
+        ("/a2a/v0.3/.well-known/agent-card.json", "/a2a/v0.3/.well-known/agent-card.json"),
+        ("/.well-known/api-catalog", "/.well-known/api-catalog"),
+        ("/a2a/secret", "/…"),
+        ("/resources/peer/mh1.secret/x", "/resources/…"),
+        ("/api/capsules/hello/tasks/tsk_1", "/api/…"),
+        ("/v1/channels/hello", "/v1/…"),
+        ("/whatever", "/…"),
+        ("*", "/…"),
+    ],
+)
+def test_a_route_holds_nothing_that_differs_by_request(target: str, route: str) -> None:
+    """Neither ids nor handles, which are secrets; what is no path of ours is all one."""
+    assert route_of(target) == route

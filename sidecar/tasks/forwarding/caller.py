@@ -18,7 +18,7 @@ from sidecar.dialects import jsonrpc
 from sidecar.dialects.reading import UnreadableError
 from sidecar.tasks.forwarding.stream import Stream
 from sidecar.tasks.forwarding.trouble import AwayError, WrongError, reason_of
-from sidecar.tracing import HEADER, current_trace
+from sidecar.tracing import HEADER, current_trace, current_tracer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -184,10 +184,25 @@ class Caller:
         Raises AwayError, WrongError.
         """
         sent = {hdrs.USER_AGENT: _AGENT, hdrs.ACCEPT_ENCODING: "identity", **headers}
-        if (trace := current_trace()) is not None:
-            sent[HEADER] = trace
         if self._token is not None:
             sent[hdrs.AUTHORIZATION] = f"Bearer {self._token.reveal()}"
+        trace, tracer = current_trace(), current_tracer()
+        if tracer is None:
+            return await self._answer(method, url, sent | ({} if trace is None else {HEADER: trace}), body)
+        facts = {"http.request.method": method, "server.address": self.where}
+        span = tracer.begin(method, "client", trace, facts)
+        fault: str | None = "no answer"
+        try:
+            response = await self._answer(method, url, sent | {HEADER: span.trace}, body)
+            span.note("http.response.status_code", response.status)
+            fault = f"status {response.status}" if response.status >= HTTPStatus.BAD_REQUEST else None
+            return response
+        finally:
+            span.end(fault)
+
+    async def _answer(
+        self, method: str, url: URL, sent: Mapping[str, str], body: bytes | None
+    ) -> aiohttp.ClientResponse:
         try:
             async with asyncio.timeout(self._patience.answer):
                 return await self._session.request(
