@@ -22,7 +22,7 @@ from sidecar.desk.at_hand import MOST, AtHand
 from sidecar.desk.moi_callers import admitted, sees, visitor_of
 from sidecar.dialects import jsonrpc, moi
 from sidecar.dialects.moi import MOI, REQUEST_ID
-from sidecar.doors.a2a import Asked
+from sidecar.doors.a2a_asked import Asked
 from sidecar.errors import RefusedError, refusal
 from sidecar.web.answers import Wire, json_wire, wire
 from sidecar.web.body import read_json_body

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import orjson
 
@@ -15,7 +14,7 @@ from sidecar.dialects.a2a03_server import A2A_03
 from sidecar.dialects.a2a10_server import A2A_10
 from sidecar.dialects.agent import NOT_CANCELABLE, NOT_FOUND
 from sidecar.dialects.jsonrpc import RpcError
-from sidecar.dialects.moi import MOI
+from sidecar.doors.a2a_asked import LABELS, METHODS, Asked, Request, check_version, takes
 from sidecar.doors.a2a_streams import OneFrame, TaskStream, WaitingSend
 from sidecar.errors import RefusedError, StoreError, refusal
 from sidecar.events import Message, TaskState
@@ -24,10 +23,10 @@ from sidecar.tasks.model import Input
 from sidecar.tasks.records import NO_END, Wanted, record_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping
 
     from sidecar.dialects.a2a import Sending
-    from sidecar.dialects.a2a_server import Dialect, Part
+    from sidecar.dialects.a2a_server import Dialect
     from sidecar.dialects.jsonrpc import Id
     from sidecar.events import Record, Task
     from sidecar.model import Capsule
@@ -39,75 +38,10 @@ if TYPE_CHECKING:
     Handler = Callable[["A2aDoor", "Request"], Awaitable[Said]]
     Count = Callable[[str, str], None]
 
-DIALECTS: Final = (A2A_10, A2A_03)
 UNKNOWN: Final = "other"
 """What a request without a known method is counted as."""
 REMEMBERED: Final = 8
 """Ways of writing one record that are remembered with it."""
-
-_V03: Final = re.compile(r"0\.3(\.\d+)?", re.ASCII)
-_V10: Final = re.compile(r"1\.0(\.\d+)?", re.ASCII)
-_SPOKEN: Final[Mapping[str | None, Dialect]] = {None: A2A_03, "0.3": A2A_03, "1.0": A2A_10}
-"""What clients send, and what it means; what else it may be is looked at more closely."""
-METHODS: Final = {name: (each, call) for each in DIALECTS for name, call in each.methods.items()}
-"""By the name of a method, the dialect that has it, and what it asks for."""
-_KINDS: Final = {"text": "text/plain", "data": "application/json"}
-
-
-class Asked(NamedTuple):
-    """How a request came: whose it is, the value of `A2A-Version` (None: none), and the version that its path speaks.
-
-    `only` is None where the path speaks both. `streams` says whether the client takes a stream of events.
-    """
-
-    owner: str
-    version: str | None = None
-    only: str | None = None
-    streams: bool = False
-
-    @property
-    def speaks(self) -> Dialect | None:
-        """The version that the request is in by its own account; None for one that is not known."""
-        known = _SPOKEN.get(self.version)
-        if known is not None:
-            return known
-        version = (self.version or "").strip()
-        if not version or _V03.fullmatch(version):
-            return A2A_03
-        return A2A_10 if _V10.fullmatch(version) else None
-
-    @property
-    def answers(self) -> Dialect:
-        """The version to answer in before the method is known."""
-        by_path = next((dialect for dialect in DIALECTS if dialect.version == self.only), None)
-        return by_path or self.speaks or A2A_03
-
-
-class Request(NamedTuple):
-    """A call whose method and version are right."""
-
-    dialect: Dialect
-    id: Id
-    call: Call
-    params: Mapping[str, Any]
-    owner: str
-
-    @property
-    def label(self) -> str:
-        """What it is counted as."""
-        return LABELS[self.dialect.name, self.call]
-
-    def result(self, result: object) -> bytes:
-        """Return the answer."""
-        return jsonrpc.result(self.id, result)
-
-
-LABELS: Final = {
-    (each.name, call): f"{each.name}/{call.replace(' ', '-')}"
-    for each in (*DIALECTS, MOI)
-    for call in each.methods.values()
-}
-"""What a call of a dialect is counted as."""
 
 
 class A2aDoor:
@@ -142,7 +76,7 @@ class A2aDoor:
             return self.error(asked, jsonrpc.METHOD_NOT_FOUND, "Method not found", envelope.id)
         dialect, call = self.methods[envelope.method]
         try:
-            _check_version(dialect, envelope.method, asked)
+            check_version(dialect, envelope.method, asked)
             request = Request(dialect, envelope.id, call, jsonrpc.params_of(envelope), asked.owner)
             return await self._HANDLERS[call](self, request)
         except RpcError as error:
@@ -286,7 +220,7 @@ class A2aDoor:
         sending = request.dialect.read_send(request.params)
         modes = self._capsule.settings.input_modes
         for index, part in enumerate(sending.parts):
-            if not _takes(modes, part):
+            if not takes(modes, part):
                 taken = ", ".join(modes)
                 raise RpcError(
                     a2a.CONTENT_TYPE_NOT_SUPPORTED,
@@ -385,45 +319,9 @@ class A2aDoor:
     }
 
 
-def _check_version(dialect: Dialect, method: str, asked: Asked) -> None:
-    """See that a method, its path and its header are of one version. Raises RpcError -32009."""
-    speaks = asked.speaks
-    if speaks is None:
-        said = f"{asked.version!r} is not supported: the header A2A-Version may be 0.3 or 1.0"
-    elif speaks.version != dialect.version:
-        said = (
-            f"{method} is of A2A {dialect.version}, and the request of {speaks.version}:"
-            f" send the header A2A-Version: {dialect.version}"
-        )
-    elif asked.only not in (None, dialect.version):
-        said = f"{method} is of A2A {dialect.version} (header A2A-Version), and this path speaks {asked.only}"
-    else:
-        return
-    raise RpcError(a2a.VERSION_NOT_SUPPORTED, said)
-
-
 def _not_waiting(task: Task) -> RpcError:
     over = "is over" if task.state.terminal else "does not wait for input"
     return RpcError(a2a.UNSUPPORTED_OPERATION, f"The task {over}: it is {task.state}")
-
-
-def _takes(modes: Sequence[str], part: Part) -> bool:
-    """Whether a part is of one of these media types, which may end in `*`.
-
-    Text always is that does not say what it is, and nothing but text where all of them are text.
-    """
-    if len(part) == 1 and "text" in part:
-        return True
-    if all(mode.startswith("text/") for mode in modes) and "text" not in part:
-        return False
-    kind = next((kind for member, kind in _KINDS.items() if member in part), None)
-    given = part.get("mediaType") or kind
-    if given is None or ("text" in part and given == kind):
-        return True
-    given = given.partition(";")[0].strip().lower()
-    return any(
-        mode in (given, "*/*", "*") or (mode.endswith("/*") and given.startswith(mode[:-1])) for mode in modes
-    )
 
 
 def _new_record(task: Task, sending: Sending) -> Record:

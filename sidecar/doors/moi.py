@@ -11,7 +11,8 @@ from sidecar.dialects.a2a import Call
 from sidecar.dialects.a2a03_server import A2A_03
 from sidecar.dialects.jsonrpc import RpcError
 from sidecar.dialects.moi import MOI, read_after
-from sidecar.doors.a2a import METHODS, A2aDoor, Request
+from sidecar.doors.a2a import A2aDoor
+from sidecar.doors.a2a_asked import METHODS, Request
 from sidecar.doors.a2a_streams import TaskStream, last_status
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from aiohttp import hdrs
 
 from sidecar.cards.served import View
 from sidecar.dialects.a2a import CONTENT_TYPE_NOT_SUPPORTED
-from sidecar.doors.a2a import Asked
+from sidecar.doors.a2a_asked import Asked
 from sidecar.doors.a2a_streams import WaitingSend
 from sidecar.errors import RefusedError, refusal
 from sidecar.web.answers import Streamed, json_wire, wire

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sidecar.doors.a2a import LABELS
+from sidecar.doors.a2a_asked import LABELS
 from sidecar.model import TaskAcceptance
 from sidecar.ops.metrics import A2A_REQUESTS, REQUESTS
 from tests.support.a2a_port import METHODS, PATHS, V03, V10, Caller, document, state_of

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.doors.a2a import A2aDoor, Asked
+from sidecar.doors.a2a import A2aDoor
+from sidecar.doors.a2a_asked import Asked
 from sidecar.doors.a2a_streams import WaitingSend
 from sidecar.tasks.said import Completed, Failed, Reply, Status, Text
 from tests.support.a2a_port import V03, V10, Caller, document, state_of
