@@ -31,7 +31,7 @@ lint: $(STAMP)
 	$(VENV)/bin/mypy
 
 test: lint
-	$(VENV)/bin/pytest -m "not machine" -n 2 --dist loadgroup
+	$(VENV)/bin/pytest -m "not machine" -n 2 --dist loadfile
 
 bench: $(STAMP)
 	$(VENV)/bin/python -m benchmarks

@@ -17,17 +17,8 @@ if TYPE_CHECKING:
 
 FIXTURES = Path(__file__).parent / "fixtures"
 GRACE = 3.0
-SPAWNING = frozenset({"process", "clients"})
-"""Folders whose tests start whole sidecars, on ports of the default range: one after the other, in one lane."""
 
 _DESELECTED = pytest.StashKey[int]()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that share ports with each other in one lane; the others run beside them (pytest-xdist)."""
-    for item in items:
-        if item.path.relative_to(Path(__file__).parent).parts[0] in SPAWNING:
-            item.add_marker(pytest.mark.xdist_group("spawning"))
 
 
 def pytest_deselected(items: list[pytest.Item]) -> None:

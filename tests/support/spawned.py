@@ -5,20 +5,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import Request, urlopen
 
+from tests.support.lanes import PORTS
 from tests.support.waiting import until_sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
 
+OTHER_PORTS = re.compile(r"\bports: (?!24000-31999\b)\d")
 MANIFEST = (
     'name: {name}\nversion: "{version}"\nlifecycle:\n  task_acceptance: {acceptance}\n  queue_depth: 20\n'
 )
@@ -157,6 +160,13 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "PYTHONWARNINGS": "error", **more}
 
 
+def _ports(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the setting that keeps a sidecar to the ports of its lane, unless its configuration names others."""
+    given = [Path(arguments[at + 1]) for at, word in enumerate(arguments) if word == "--config"]
+    named = any(OTHER_PORTS.search(path.read_text(errors="replace")) for path in given if path.is_file())
+    return {} if named else {"SIDECAR_LISTEN__PORTS": PORTS}
+
+
 def start(
     arguments: Sequence[str],
     *,
@@ -167,7 +177,7 @@ def start(
 ) -> Spawned:
     """Start `sidecar run` with these arguments, printing to `stdout` (a descriptor); the caller stops it."""
     command = [*prefix, sys.executable, "-m", "sidecar", "run", "--state", str(state), *arguments]
-    settings = {"SIDECAR_DESK__PORT": "0", "SIDECAR_LOG__FORMAT": "json", **(env or {})}
+    settings = {"SIDECAR_DESK__PORT": "0", "SIDECAR_LOG__FORMAT": "json", **_ports(arguments), **(env or {})}
     process = subprocess.Popen(command, stdout=stdout, stderr=subprocess.PIPE, env=environment(**settings))
     spawned = Spawned(process, state)
     spawned.follow()
