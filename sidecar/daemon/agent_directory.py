@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from sidecar.desk.moi_callers import Agent
-from sidecar.model import CapsuleState
+from sidecar.model import CapsuleState, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -43,11 +42,10 @@ class AgentDirectory:
         front = self._fronts.of(agent_id)
         if front is not None:
             return Agent(agent_id, front.capsule.settings.moi_workspace, front)
-        rows = self._view.capsules()
-        place = bisect_left(rows, agent_id, key=lambda row: row.id)
-        if place == len(rows) or rows[place].id != agent_id or rows[place].state is CapsuleState.ARTIFACT:
+        row = row_of(self._view.capsules(), agent_id)
+        if row is None or row.state is CapsuleState.ARTIFACT:
             return None
-        settings = self._config.settings_for(agent_id, rows[place].path)
+        settings = self._config.settings_for(agent_id, row.path)
         return Agent(agent_id, settings.moi_workspace, None)
 
     def now(self, agent_id: str) -> Capsule | None:

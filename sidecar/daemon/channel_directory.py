@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from sidecar.model import CapsuleState
+from sidecar.model import CapsuleState, row_of
 
 if TYPE_CHECKING:
     from sidecar.config import Config
@@ -36,10 +35,8 @@ class ChannelDirectory:
     def knows_channel(self, channel_id: str) -> bool:
         """Whether a channel leads to a capsule, served or not."""
         capsule_id = self._config.channels.get(channel_id, channel_id)
-        rows = self._view.capsules()
-        place = bisect_left(rows, capsule_id, key=lambda row: row.id)
-        if place == len(rows) or rows[place].id != capsule_id:
+        row = row_of(self._view.capsules(), capsule_id)
+        if row is None:
             return False
-        row = rows[place]
         own = self._config.settings_for(row.id, row.path).channel_id
         return row.state is not CapsuleState.ARTIFACT and (own or row.id) == channel_id

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from bisect import bisect_left
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
@@ -22,7 +21,7 @@ from sidecar.desk.page import Page
 from sidecar.desk.sign_in import SignIn
 from sidecar.desk.targets import CAPSULE, parts_of, template_of
 from sidecar.errors import RefusedError, refusal
-from sidecar.model import Answer
+from sidecar.model import Answer, row_of
 from sidecar.web.answers import Wire, etag_matches, json_answer, wire
 from sidecar.web.stream import EventStream
 
@@ -292,11 +291,10 @@ class Desk:
 
     def _row(self, wanted: str) -> CapsuleStatus:
         """Return a capsule's row. Raises RefusedError where there is none."""
-        rows = self._view.capsules()
-        place = bisect_left(rows, wanted, key=lambda row: row.id)
-        if place == len(rows) or rows[place].id != wanted:
+        row = row_of(self._view.capsules(), wanted)
+        if row is None:
             raise RefusedError(refusal("not_found", "There is no capsule with this id."))
-        return rows[place]
+        return row
 
     async def _reloaded(self, _request: web.BaseRequest) -> Answer:
         return api.reload_answer(await self._reload())

@@ -47,6 +47,7 @@ from sidecar.model.status import (
     RegistryView,
     RootStatus,
     Work,
+    row_of,
 )
 
 __all__ = [
@@ -88,6 +89,7 @@ __all__ = [
     "TaskAcceptance",
     "Wanted",
     "Work",
+    "row_of",
     "served_methods",
     "served_planes",
 ]

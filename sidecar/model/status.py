@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -77,6 +78,12 @@ class ConfigStatus:
     path: str | None
     loaded_at: float
     last_error: LastError | None = None
+
+
+def row_of(rows: Sequence[CapsuleStatus], capsule_id: str) -> CapsuleStatus | None:
+    """Return the row with this id of rows that are sorted by id, None where there is none."""
+    place = bisect_left(rows, capsule_id, key=lambda row: row.id)
+    return rows[place] if place < len(rows) and rows[place].id == capsule_id else None
 
 
 class RegistryView(Protocol):
