@@ -30,8 +30,6 @@ ALGORITHMS: Final = (
     "Ed25519",
 )
 """Algorithms whose checking key cannot sign (RFC 7518 section 3.1, RFC 8037, RFC 9864)."""
-SKEW: Final = 30.0
-"""Seconds that an issuer's clock may be ahead."""
 LONGEST_KID: Final = 1024
 
 _SHAPE: Final = re.compile(r"([\w-]+)\.([\w-]+)\.([\w-]+)", re.ASCII)
@@ -93,7 +91,7 @@ class Oidc:
         for name in ("exp", "aud"):
             if claims.get(name) is None:
                 raise TokenRefusedError(f"it has no {name}")
-        check_claims(claims, self._settings, self._clock(), SKEW)
+        check_claims(claims, self._settings, self._clock())
         return Vouched(subject_of(claims, "sub"), float(claims["exp"]))
 
     @property

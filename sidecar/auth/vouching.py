@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
     from sidecar.model import ProviderSettings
 
+SKEW: Final = 30.0
+"""Seconds that a provider's clock may be ahead."""
 LONGEST_SUBJECT: Final = 255
 """Characters of a subject (OpenID Connect Core, section 2)."""
 
@@ -47,16 +49,16 @@ class Provider(Protocol):
         """Let go of what is under way."""
 
 
-def check_claims(claims: Mapping[str, Any], settings: ProviderSettings, now: float, skew: float) -> None:
+def check_claims(claims: Mapping[str, Any], settings: ProviderSettings, now: float) -> None:
     """Raise TokenRefusedError unless a token is for us, now, with every scope and from one of the subjects.
 
     The names of the claims are those of RFC 7519 section 4.1 and RFC 7662 section 2.2; a clock of theirs may be
-    `skew` seconds ahead of ours.
+    ahead of ours by `SKEW`.
     """
     expires_at, not_before = claims.get("exp"), claims.get("nbf")
     if expires_at is not None and (not _is_time(expires_at) or now >= expires_at):
         raise TokenRefusedError("it has expired")
-    if not_before is not None and (not _is_time(not_before) or now + skew < not_before):
+    if not_before is not None and (not _is_time(not_before) or now + SKEW < not_before):
         raise TokenRefusedError("it is not valid yet")
     if settings.audiences and not set(_texts(claims.get("aud"))) & set(settings.audiences):
         raise TokenRefusedError("it is for another audience")
