@@ -86,13 +86,7 @@ class MoiDoor(A2aDoor):
             return await self._stream_of(request, task_id, None)
         record, follower = found
         self._count(request.label, "stream")
-        stream = NumberedStream(
-            record,
-            follower,
-            dialect=request.dialect,
-            request_id=request.id,
-            heartbeat=self._capsule.settings.heartbeat_a2a,
-        )
+        stream = cast("NumberedStream", self._opened(request, record, follower, None))
         stream.taken_up = True
         return stream
 
