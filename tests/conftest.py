@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 import pytest_asyncio
 
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
 
 FIXTURES = Path(__file__).parent / "fixtures"
 GRACE = 3.0
+
+# the same examples for everybody: what fails elsewhere fails here; `HYPOTHESIS_PROFILE=explore` looks for new ones
+hypothesis.settings.register_profile("same", derandomize=True, database=None)
+hypothesis.settings.register_profile("explore", derandomize=False, database=None, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 _DESELECTED = pytest.StashKey[int]()
 

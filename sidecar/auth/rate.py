@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 MOST: Final = 10_000
 """Callers that are kept in mind; of more, those that asked least recently are taken for new ones."""
 
+ROUNDING: Final = 1e-9
+"""What may be missing from a whole request: sums of times are not exact."""
+
 
 class Rates:
     """The buckets. `clock` is in seconds and never goes back."""
@@ -27,8 +30,8 @@ class Rates:
         most, per_second = float(rate.requests), rate.requests / rate.period
         left, at = self._buckets.pop(caller, (most, now))
         left = min(most, left + (now - at) * per_second)
-        passes = left >= 1
+        passes = left >= 1 - ROUNDING
         if len(self._buckets) >= MOST:
             del self._buckets[next(iter(self._buckets))]
-        self._buckets[caller] = (left - 1 if passes else left, now)
-        return None if passes else max(1, math.ceil((1 - left) / per_second))
+        self._buckets[caller] = (max(0.0, left - 1) if passes else left, now)
+        return None if passes else max(1, math.ceil((1 - ROUNDING - left) / per_second))
