@@ -40,7 +40,9 @@ def test_a_caller_may_use_up_its_allowance_and_then_waits() -> None:
     st.sampled_from([1.0, 60.0, 3600.0]),
     st.lists(st.floats(0, 100), min_size=1, max_size=60),
 )
-@example(requests=1, period=60.0, pauses=[4.108947084806665, 0.0])  # the sum of times is a hair under a minute
+@example(
+    requests=1, period=60.0, pauses=[4.108947084806665, 0.0]
+)  # the sum of times is a hair under a minute
 def test_no_more_pass_than_the_rate_allows(requests: int, period: float, pauses: list[float]) -> None:
     """At most the allowance, and what came back over time; who waits as long as it was told passes."""
     clock = Clock()
