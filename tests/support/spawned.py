@@ -153,10 +153,9 @@ class Spawned:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return an environment without the settings of whoever runs the tests."""
-    kept = {
-        k: v for k, v in os.environ.items() if not k.startswith(("SIDECAR_", "XDG_")) and k != "NOTIFY_SOCKET"
-    }
+    """Return an environment without the settings of whoever runs the tests; bytecode is kept as it is by default."""
+    others = {"NOTIFY_SOCKET", "PYTHONDONTWRITEBYTECODE"}
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("SIDECAR_", "XDG_")) and k not in others}
     return {**kept, "PYTHONWARNINGS": "error", **more}
 
 
