@@ -13,8 +13,23 @@ _NS_PER_MS: Final = 1_000_000
 _MS_BITS: Final = 48
 _FRACTION_BITS: Final = 12
 _RANDOM_BITS: Final = 62
+_RANDOM_BYTES: Final = 8
+_DRAWN: Final = 64
 _VERSION: Final = 0x7
 _VARIANT: Final = 0b10
+
+
+def _from_pool() -> Callable[[int], int]:
+    """Return what gives random bits, for which the kernel is asked once for many."""
+    drawn: list[bytes] = []
+
+    def bits(count: int) -> int:
+        if not drawn:
+            many = secrets.token_bytes(_DRAWN * _RANDOM_BYTES)
+            drawn.extend(many[i : i + _RANDOM_BYTES] for i in range(0, len(many), _RANDOM_BYTES))
+        return int.from_bytes(drawn.pop()) >> _RANDOM_BYTES * 8 - count
+
+    return bits
 
 
 class Uuid7:
@@ -23,14 +38,14 @@ class Uuid7:
     The 12 bits behind the version hold the fraction of the millisecond (RFC 9562 section 6.2, method 3), so ids of
     different makers sort by time to a quarter of a microsecond. One thread at a time may use a maker.
 
-    `clock` returns Unix nanoseconds; `random(n)` returns n random bits.
+    `clock` returns Unix nanoseconds; `random(n)` returns n random bits, n at most 64.
     """
 
     def __init__(
-        self, *, clock: Callable[[], int] = time.time_ns, random: Callable[[int], int] = secrets.randbits
+        self, *, clock: Callable[[], int] = time.time_ns, random: Callable[[int], int] | None = None
     ) -> None:
         self._clock = clock
-        self._random = random
+        self._random = _from_pool() if random is None else random
         self._last = -1
 
     def __call__(self) -> str:
@@ -56,4 +71,4 @@ class Uuid7:
 
 def new_id(prefix: str) -> str:
     """Return a fresh id behind a prefix such as `ses_`, for callers that need no strict order among their ids."""
-    return Uuid7().new_id(prefix)
+    return Uuid7(random=secrets.randbits).new_id(prefix)

@@ -92,6 +92,8 @@ class Engine(WorkSide):
         """
         await self.load()
         live, waiting = self._state.live, self._state.waiting
+        if not waiting:
+            return None
         if task_id is None:
             task_id = next(
                 (

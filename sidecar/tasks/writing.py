@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -21,10 +22,7 @@ _KEEP_SESSION: Final = (
     "INSERT INTO sessions (id, generation) VALUES (?, ?)"
     " ON CONFLICT (id) DO UPDATE SET generation = excluded.generation"
 )
-_KEEP_TASK: Final = (
-    "INSERT INTO tasks (id, session_id, context_id, owner, state, request, created_at, behind)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-)
+_KEEP_TASK: Final = "tasks (id, session_id, context_id, owner, state, request, created_at, behind)"
 _CHANGE_TASK: Final = (
     "UPDATE tasks SET state = :state, status = :status, output = :output, ended_at = :ended_at,"
     " waiting_since = :waiting_since, turn = :turn, attempt = :attempt, began = :began, note = :note,"
@@ -33,16 +31,15 @@ _CHANGE_TASK: Final = (
     " spoken = CASE WHEN began = :began AND :ended_at IS NULL THEN spoken END WHERE id = :id"
 )
 _KEEP_INPUT: Final = "INSERT INTO inputs (task_id, seq, message, prompt) VALUES (?, ?, ?, ?)"
-_KEEP_EVENT: Final = (
-    "INSERT INTO events (session_id, seq, frame, task_id, context_id, kind, data, at, number)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-)
+_KEEP_EVENT: Final = "events (session_id, seq, frame, task_id, context_id, kind, data, at, number)"
+_AT_ONCE: Final = (32, 8, 1)
+"""Rows that one statement keeps: each of its steps hands the interpreter over to the loop, which takes time."""
 
 
 def write(
     batch: Sequence[tuple[str, Change, object]], showings: Sequence[Showing], connection: sqlite3.Connection
 ) -> None:
-    """Write the changes of a batch, each with its session, one statement per kind of row, and then what views show of them.
+    """Write the changes of a batch, each with its session, one kind of row after the other, and then what views show of them.
 
     The order between the kinds is safe: a task is made once and changed only after that.
     """
@@ -59,7 +56,7 @@ def write(
                     session_id,
                     task.context_id,
                     task.owner,
-                    task.state,
+                    task.state.value,
                     new.given.json,
                     task.created_at,
                     new.behind,
@@ -75,25 +72,39 @@ def write(
                 e.frame,
                 e.task_id,
                 e.context_id,
-                e.kind,
+                e.kind.value,
                 orjson.dumps(e.data).decode(),
                 e.at,
                 e.number,
             )
             for e in change.events
         ]
-    for statement, rows in (
-        (_KEEP_SESSION, sessions),
-        (_KEEP_TASK, made),
-        (_CHANGE_TASK, changed),
-        (_KEEP_INPUT, inputs),
-        (_KEEP_EVENT, events),
-    ):
-        if rows:
-            connection.executemany(statement, rows)
+    if sessions:
+        connection.executemany(_KEEP_SESSION, sessions)
+    _keep(connection, _KEEP_TASK, made)
+    if changed:
+        connection.executemany(_CHANGE_TASK, changed)
+    if inputs:
+        connection.executemany(_KEEP_INPUT, inputs)
+    _keep(connection, _KEEP_EVENT, events)
     for showing in showings:
         for session_id, change, _ in batch:
             showing.write(connection, session_id, change)
+
+
+def _keep(connection: sqlite3.Connection, columns: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    place = 0
+    for count in _AT_ONCE:
+        while len(rows) - place >= count:
+            values = [value for row in rows[place : place + count] for value in row]
+            connection.execute(_insert(columns, len(rows[0]), count), values)
+            place += count
+
+
+@cache
+def _insert(columns: str, width: int, count: int) -> str:
+    row = f"({', '.join('?' * width)})"
+    return f"INSERT INTO {columns} VALUES {', '.join([row] * count)}"  # noqa: S608 - of our own words alone
 
 
 def _changed(change: Change) -> Iterable[dict[str, Any]]:
@@ -111,7 +122,7 @@ def _changed(change: Change) -> Iterable[dict[str, Any]]:
 def _row(task: Task) -> dict[str, Any]:
     return {
         "id": task.id,
-        "state": task.state,
+        "state": task.state.value,
         "status": task.status,
         "output": task.output,
         "ended_at": task.ended_at,

@@ -14,6 +14,7 @@ from sidecar.errors import RefusedError, refusal
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from sidecar.errors import Refusal
     from sidecar.web.connection import Connection
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -37,11 +38,23 @@ async def read_json_body(
         # what is not inflated cannot swell
         text = "A compressed body is not taken; send it as it is."
         raise RefusedError(refusal("unsupported_media_type", text, ("accept-encoding", "identity")))
-    too_large = RefusedError(refusal("body_too_large", f"The body is larger than {limit} bytes."))
     if (request.content_length or 0) > limit:
-        raise too_large
-    await _answer_expectation(request)
+        raise RefusedError(_too_large(limit))
     connection = cast("Connection", request.protocol)
+    content = request.content
+    if hdrs.EXPECT in headers:
+        await _answer_expectation(request)
+    if not content.is_eof() or content.exception() is not None or connection.body_is_broken(request):
+        return await _waited_for(request, connection, limit=limit, within=within)
+    body = content.read_nowait()  # it came with its head, as most do: there is nothing to wait for
+    if len(body) > limit:
+        raise RefusedError(_too_large(limit))
+    return body
+
+
+async def _waited_for(
+    request: web.BaseRequest, connection: Connection, *, limit: int, within: float
+) -> bytes:
     content = request.content
     pieces: list[bytes] = []
     size = 0
@@ -50,7 +63,7 @@ async def read_json_body(
             while not connection.body_is_broken(request) and (piece := await content.readany()):
                 size += len(piece)
                 if size > limit:
-                    raise too_large
+                    raise RefusedError(_too_large(limit))
                 pieces.append(piece)
     except TimeoutError:
         if connection.given_up:
@@ -67,6 +80,10 @@ async def read_json_body(
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
+def _too_large(limit: int) -> Refusal:
+    return refusal("body_too_large", f"The body is larger than {limit} bytes.")
+
+
 def _check_type(content_type: str, *, lines: bool) -> None:
     kind = content_type.partition(";")[0].strip().lower()
     if kind != "application/json" and not (kind.endswith("+json") and "/" in kind):
@@ -77,10 +94,9 @@ def _check_type(content_type: str, *, lines: bool) -> None:
 
 
 async def _answer_expectation(request: web.BaseRequest) -> None:
-    expected = request.headers.get(hdrs.EXPECT)
-    if expected is None or request.version != HttpVersion11:
+    if request.version != HttpVersion11:
         return
-    if expected.strip().lower() != "100-continue":
+    if request.headers[hdrs.EXPECT].strip().lower() != "100-continue":
         raise RefusedError(refusal("bad_request", "The only expectation taken is 100-continue."))
     if not request.content.is_eof():
         await request.writer.write(CONTINUE)

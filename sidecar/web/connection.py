@@ -12,7 +12,7 @@ from aiohttp.web_protocol import RequestHandler
 from sidecar.errors import refusal
 from sidecar.web.answers import refusal_answer
 from sidecar.web.answers import wire as written
-from sidecar.web.heads import MOST_PIECES, Seam, read_strange
+from sidecar.web.heads import MOST_PIECES, Seam, is_one_call, read_strange
 from sidecar.web.refusals import closing_bytes, parser_refusal
 from sidecar.web.reply import Reply
 from sidecar.web.secured import Secured
@@ -195,6 +195,11 @@ class Connection(RequestHandler):
             data, self._held = self._held + data, b""
         elif not data:
             super().data_received(data)
+        elif self._idle and not (self._refused or self._head or self._receiving) and is_one_call(data):
+            # nothing comes behind it that could take it along
+            super().data_received(data)
+            self._refused = any(not isinstance(message, RawRequestMessage) for message, _ in self._messages)
+            return
         place = pieces = 0
         while place < len(data) and not self._refused:
             if len(self._messages) >= self._max_msg_queue_size:

@@ -18,7 +18,21 @@ MOST_PIECES: Final = 64
 """Into how many pieces what arrives at once is cut; a body may be full of what looks like the end of a head."""
 
 _STRANGE: Final = re.compile(rb"[\r\n]*([!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}) [^ \r\n]+ HTTP/1\.[01]\r\n")
+_LENGTH: Final = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: ([0-9]{1,9})\r\n")
+_POST: Final = b"POST "
 _KNOWN: Final = b"POST"
+
+
+def is_one_call(data: bytes) -> bool:
+    """Whether data is the head of a POST with a plain `Content-Length`, and its whole body, and no more.
+
+    What it cannot tell at a glance is none.
+    """
+    if not data.startswith(_POST):
+        return False
+    end = data.find(END) + len(END)
+    length = _LENGTH.search(data, 0, end)
+    return length is not None and int(length[1]) == len(data) - end
 
 
 class Seam:

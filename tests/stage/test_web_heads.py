@@ -8,7 +8,7 @@ import json
 import pytest
 
 from sidecar.web.guards import Guards, Rules
-from sidecar.web.heads import END, Seam
+from sidecar.web.heads import END, Seam, is_one_call
 from sidecar.web.server import HttpLimits
 from tests.support.rawhttp import exchange, read_answer, request_bytes
 from tests.support.site import Site, raw, site
@@ -66,6 +66,54 @@ async def test_a_body_full_of_ends_of_heads_arrives_whole() -> None:
         headers = {"Content-Type": "application/json"}
         answer = await exchange(made.port, request_bytes("POST", "/", headers=headers, body=body))
         assert (answer.status, answer.body) == (200, body)
+
+
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        (POST + b"Content-Length: 2\r\n\r\n", b"[]"),
+        (POST + b"content-length: 2\r\n\r\n", b"[]"),
+        (POST + b"Content-Length: 2\r\n\r\n", b"[]GET /"),
+        (POST + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n", b"[]"),
+        (POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n", b"[]"),
+        (POST + b"X: y\r\nContent-Length: +2\r\n\r\n", b"[]"),
+        (POST + b"Bad line\r\nContent-Length: 2\r\n\r\n", b"[]"),
+        (POST.replace(b"1.1", b"1.2") + b"Content-Length: 2\r\n\r\n", b"[]"),
+        (POST.replace(b"1.1", b"1.0") + b"Content-Length: 2\r\n\r\n", b"[]"),
+        (POST + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n", b"[]"),
+        (POST + b"Expect: luck\r\nContent-Length: 2\r\n\r\n", b"[]"),
+        (POST + b"Connection: upgrade\r\nUpgrade: websocket\r\nContent-Length: 2\r\n\r\n", b"[]"),
+        (POST + b"Content-Length: 0\r\n\r\n", b""),
+    ],
+)
+async def test_a_call_on_an_idle_connection_is_answered_as_one_behind_another(
+    head: bytes, body: bytes
+) -> None:
+    """Whether it is taken whole or cut at its head, good or not: the same answers come."""
+    async with site() as made:
+        behind = await raw(made.port, GET + head + body, half_close=True)
+    async with site() as made:
+        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
+        try:
+            writer.write(GET)
+            async with asyncio.timeout(10):
+                first = await reader.readuntil(b"\r\n\r\n/a")
+                writer.write(head + body)
+                writer.write_eof()
+                idle = first + await reader.read()
+        finally:
+            writer.close()
+            await writer.wait_closed()
+    assert statuses(idle) == statuses(behind)
+    assert len(statuses(idle)) > 1
+
+
+def test_only_a_post_with_its_whole_body_and_no_more_is_one_call() -> None:
+    """What cannot be told at a glance is none."""
+    assert is_one_call(WHOLE)
+    assert is_one_call(POST + b"Content-Length: 0\r\n\r\n")
+    for other in (b"", GET, CHUNKED, WHOLE + b" ", WHOLE[:-1], WHOLE + GET, b"\r\n" + WHOLE, POST):
+        assert not is_one_call(other)
 
 
 @pytest.mark.parametrize("left", [0, 1, 2, 3])
