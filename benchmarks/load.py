@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import select
 import socket
 import sys
@@ -17,6 +18,7 @@ from collections import Counter
 
 DEADLINE = 120.0
 HEAD_END = b"\r\n\r\n"
+LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: *(\d+)\r\n")
 
 
 class Connection:
@@ -55,18 +57,14 @@ def _length(answer: bytes) -> int:
     end = answer.find(HEAD_END)
     if end < 0:
         return 0
-    head = answer[:end].lower()
-    at = head.find(b"content-length:")
-    if at < 0:
-        return end + 4
-    line_end = head.find(b"\r", at)
-    return end + 4 + int(head[at + 15 : line_end if line_end > 0 else end])
+    length = LENGTH.search(answer, 0, end + 2)
+    return end + 4 + (int(length[1]) if length else 0)
 
 
 def run(port: int, count: int, connections: int, request: bytes) -> dict[str, object]:
     """Put the load on and return the figures."""
     count = max(count, connections)
-    statuses: Counter[int] = Counter()
+    statuses: Counter[bytes] = Counter()
     latencies: list[float] = []
     first = b""
     with contextlib.ExitStack() as stack:
@@ -90,7 +88,7 @@ def run(port: int, count: int, connections: int, request: bytes) -> dict[str, ob
                 if answer is None:
                     continue
                 latencies.append(time.perf_counter() - client.sent)
-                statuses[int(answer[9:12])] += 1
+                statuses[answer[9:12]] += 1
                 first = first or answer[answer.find(HEAD_END) + 4 :]
                 if left > 0:
                     left -= 1
@@ -102,7 +100,7 @@ def run(port: int, count: int, connections: int, request: bytes) -> dict[str, ob
         "seconds": seconds,
         "p50": latencies[count // 2] * 1000,
         "p99": latencies[count * 99 // 100] * 1000,
-        "statuses": statuses,
+        "statuses": {status.decode(): count for status, count in statuses.items()},
         "first": first.decode(errors="replace"),
     }
 
