@@ -14,20 +14,22 @@ _MS_BITS: Final = 48
 _FRACTION_BITS: Final = 12
 _RANDOM_BITS: Final = 62
 _RANDOM_BYTES: Final = 8
-_DRAWN: Final = 64
+_POOL: Final = 4096
 _VERSION: Final = 0x7
 _VARIANT: Final = 0b10
 
 
 def _from_pool() -> Callable[[int], int]:
     """Return what gives random bits, for which the kernel is asked once for many."""
-    drawn: list[bytes] = []
+    pool, place = b"", 0
 
     def bits(count: int) -> int:
-        if not drawn:
-            many = secrets.token_bytes(_DRAWN * _RANDOM_BYTES)
-            drawn.extend(many[i : i + _RANDOM_BYTES] for i in range(0, len(many), _RANDOM_BYTES))
-        return int.from_bytes(drawn.pop()) >> _RANDOM_BYTES * 8 - count
+        nonlocal pool, place
+        if place == len(pool):
+            pool, place = secrets.token_bytes(_POOL), 0
+        drawn = pool[place : place + _RANDOM_BYTES]
+        place += _RANDOM_BYTES
+        return int.from_bytes(drawn, "big") >> _RANDOM_BYTES * 8 - count
 
     return bits
 
