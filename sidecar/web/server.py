@@ -9,8 +9,6 @@ from sys import intern
 from typing import TYPE_CHECKING, Final, cast
 
 import structlog
-from aiohttp import hdrs
-from aiohttp.http import HttpVersion11
 from aiohttp.web_request import BaseRequest
 from aiohttp.web_server import Server
 
@@ -20,6 +18,7 @@ from sidecar.web.answers import Wire, refusal_answer, wire
 from sidecar.web.connection import Connection
 from sidecar.web.forwarded import Proxies
 from sidecar.web.identity import REQUEST_ID, name_of, named_in
+from sidecar.web.refusals import RefusalLog, target_refusal
 from sidecar.web.reply import Reply
 from sidecar.web.secured import HANDSHAKE, Secured
 from sidecar.web.sockets import BACKLOG
@@ -54,31 +53,6 @@ class HttpLimits:
     body: int = 1024 * 1024
     body_timeout: float = 15.0
     connections: int = 2048
-
-
-class RefusalLog:
-    """Log lines about refused requests, few enough that nobody can flood the log; shared by all listeners."""
-
-    def __init__(self, *, lines: int = 5, period: float = 10.0) -> None:
-        self._lines = lines
-        self._period = period
-        self._begin = float("-inf")
-        self._said = 0
-        self._unsaid = 0
-
-    def note(self, **fields: object) -> None:
-        """Log `request_refused` with these fields, or only count it; the count comes with the next line."""
-        now = asyncio.get_running_loop().time()
-        if now - self._begin >= self._period:
-            self._begin, self._said = now, 0
-        if self._said >= self._lines:
-            self._unsaid += 1
-            return
-        self._said += 1
-        if self._unsaid:
-            fields["not_logged"] = self._unsaid
-            self._unsaid = 0
-        log.warning("request_refused", **fields)
 
 
 @dataclass(slots=True)
@@ -287,7 +261,7 @@ class HttpServer(Server):
             if refused is not None:
                 self.note_refusal(connection, refused, request)
                 return Reply(wire(refusal_answer(refused)))
-            refused = _faulty(request)
+            refused = target_refusal(request)
             if refused is not None:
                 return Reply(wire(refusal_answer(refused)), close=True)
             answer = await self._handle(request)
@@ -306,33 +280,6 @@ class HttpServer(Server):
         return Reply(answer) if isinstance(answer, Wire) else answer
 
 
-def _faulty(request: web.BaseRequest) -> Refusal | None:
-    """Return what is wrong with a request that the parser took, although it is none that we take."""
-    target = request.raw_path
-    if target[:1] != "/":
-        return _ASTERISK if target == "*" else _NO_PATH
-    if "#" in target:
-        return _FRAGMENT
-    codings = request.headers.getall(hdrs.TRANSFER_ENCODING, None)
-    if codings is not None and (
-        request.version != HttpVersion11 or len(codings) != 1 or codings[0].strip().lower() != "chunked"
-    ):
-        # RFC 9112 section 6.1: who takes such a body for a plain one may disagree with a proxy about where it ends
-        return _CODING
-    return None
-
-
 _NO_TLS: Final = "no_tls"
 """What the log calls a handshake that failed; nobody is answered so."""
-_NO_PATH: Final = refusal("bad_request", "The request target must be a path that begins with a slash.")
-_ASTERISK: Final = refusal(
-    "bad_request", "The request target must be a path; * is none, and nothing takes it."
-)
-_FRAGMENT: Final = refusal(
-    "bad_request", "The request target has a fragment; leave out the # and what follows, or write it as %23."
-)
-_CODING: Final = refusal(
-    "bad_request",
-    "The only transfer coding taken is chunked, alone and in HTTP/1.1; send the body so or plain.",
-)
 _FAILED: Final = refusal("internal_error", "Something went wrong here; the log of the sidecar says what.")

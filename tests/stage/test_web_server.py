@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from structlog.testing import capture_logs
 
-from sidecar.web.server import RefusalLog
+from sidecar.web.refusals import RefusalLog
 from sidecar.web.sockets import BindError, listen
 from tests.support.rawhttp import exchange, get, read_answer, request_bytes
 from tests.support.site import BIG, BODY_LIMIT, raw, site

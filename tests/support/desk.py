@@ -18,7 +18,8 @@ from sidecar.desk.workers import Workers
 from sidecar.ops.metrics import Gauges, Metrics
 from sidecar.planes.routes import Planes
 from sidecar.web.guards import Guards, Rules
-from sidecar.web.server import HttpLimits, HttpServer, Policy, RefusalLog
+from sidecar.web.refusals import RefusalLog
+from sidecar.web.server import HttpLimits, HttpServer, Policy
 from sidecar.web.sockets import listen
 from tests.support.credentials import access_of, no_keys
 from tests.support.rawhttp import Answer, get

@@ -19,7 +19,8 @@ from sidecar.tasks.backends.inbox import Inbox
 from sidecar.tasks.engines import Engines
 from sidecar.tasks.model import Rules as TaskRules
 from sidecar.web.guards import Guards, Rules
-from sidecar.web.server import HttpLimits, Policy, RefusalLog
+from sidecar.web.refusals import RefusalLog
+from sidecar.web.server import HttpLimits, Policy
 from tests.support.credentials import access_of, ring_of
 
 if TYPE_CHECKING:

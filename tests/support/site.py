@@ -10,7 +10,8 @@ from sidecar.model import Answer
 from sidecar.web.answers import Wire, wire
 from sidecar.web.body import read_json_body
 from sidecar.web.guards import Guards, Rules
-from sidecar.web.server import HttpLimits, HttpServer, Policy, RefusalLog
+from sidecar.web.refusals import RefusalLog
+from sidecar.web.server import HttpLimits, HttpServer, Policy
 from sidecar.web.sockets import listen
 
 if TYPE_CHECKING:
