@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.harness import Server, a2a_peer, baseline, cpu_seconds, get, load, post
+from benchmarks.harness import Server, a2a_peer, baseline, cpu_seconds, get, load, post, rss_kib
 from benchmarks.requests import CARD, PEER_SEND, SEND, VERSION, call, fetched
 from benchmarks.table import Row
 from sidecar.worker import Worker
@@ -140,7 +140,9 @@ def fan_out() -> list[Row]:
 
         sides: list[tuple[Server, Callable[[int], None], int]] = [(ours, hand.say, 2), (bare, write, 1)]
         costs: dict[str, list[float]] = {ours.name: [], bare.name: [], card.name: []}
+        without = rss_kib(ours.pid)
         watchers = {server.name: Watchers(server.port) for server, _, _ in sides}
+        each_stream = (rss_kib(ours.pid) - without) / WATCHERS
         for each in watchers.values():
             stack.callback(each.close)
         for number in range(ROUNDS + 1):  # the first is not counted
@@ -160,6 +162,7 @@ def fan_out() -> list[Row]:
     return [
         Row(work, mine, "µs", "bare StreamResponse.write", theirs),
         Row(work, mine, "µs", "bare GET card", bare_get, most=REFERENCE_FRAME / REFERENCE_CARD),
+        Row("memory, each idle stream", each_stream, "KiB", most=15e3 / 1024),
     ]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Self
 
     from sidecar.auth.access import Access
     from sidecar.auth.caller import Caller
@@ -20,7 +21,7 @@ LONGEST_WAIT: Final = 3600.0
 
 
 class Hold:
-    """One open stream: who has it, and how it is ended."""
+    """One open stream: who has it, and how it is ended. Looked after for as long as it is entered, or until `release`."""
 
     __slots__ = ("_holds", "asking", "caller", "capsule", "directory", "door", "end", "timer")
 
@@ -41,6 +42,12 @@ class Hold:
         self.door = door
         self.timer: asyncio.TimerHandle | None = None
         self.asking: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         """Let go: the stream is over. A second call does nothing."""

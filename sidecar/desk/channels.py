@@ -229,10 +229,10 @@ class Channels:
         )
         self._streams.add(stream)
         try:
-            return await stream.send(ask.request)
+            with hold:
+                return await stream.send(ask.request)
         finally:
             self._streams.discard(stream)
-            hold.release()
 
     def _now(self, capsule: Capsule) -> Capsule:
         """Return a capsule as it is served now, or as it was."""

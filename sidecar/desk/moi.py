@@ -189,10 +189,10 @@ class Moi:
         if self._draining:
             stream.end()
         try:
-            return await stream.send(request)
+            with hold:
+                return await stream.send(request)
         finally:
             self._streams.discard(stream)
-            hold.release()
 
     def _now(self, served: Served) -> Capsule:
         """Return a capsule as it is served now, or as it was."""

@@ -32,6 +32,8 @@ UNKNOWN: Final = "other"
 class FrameStream:
     """An open stream, pulled by whoever writes it to the socket, at that one's pace."""
 
+    __slots__ = ("_heartbeat", "_last", "_live", "_over", "_subscription", "_timer", "_waiting")
+
     def __init__(self, subscription: Subscription, *, heartbeat: float, first: bytes = b"") -> None:
         """Take over a subscription; `first` goes out before anything else, `heartbeat` is in seconds."""
         self._subscription = subscription

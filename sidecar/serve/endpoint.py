@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, cast
 from urllib.parse import parse_qs
@@ -22,12 +21,13 @@ from sidecar.web.pouring import pour
 from sidecar.web.stream import EventStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from aiohttp import web
 
     from sidecar.auth.access import Access
     from sidecar.auth.caller import Caller
+    from sidecar.auth.holds import Hold
     from sidecar.cards.served import Cards
     from sidecar.model import Answer, Capsule
     from sidecar.ops.metrics import Counters
@@ -221,17 +221,10 @@ class Endpoint:
             raise
         return caller
 
-    @contextmanager
-    def _held(
-        self, request: web.BaseRequest, served: Served, caller: Caller, *, door: bool = True
-    ) -> Iterator[None]:
+    def _held(self, request: web.BaseRequest, served: Served, caller: Caller, *, door: bool = True) -> Hold:
         """End the connection under what lasts, once the caller's credential is not good any more."""
         cut = cast("Connection", request.protocol).cut
-        hold = served.access.streams.hold(self._capsule_now, caller, cut, door=door)
-        try:
-            yield
-        finally:
-            hold.release()
+        return served.access.streams.hold(self._capsule_now, caller, cut, door=door)
 
     async def _door(
         self, request: web.BaseRequest, served: Served, caller: Caller

@@ -7,7 +7,6 @@ joins the live ones. So it misses nothing in between, sees nothing twice, and ho
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -91,6 +90,18 @@ class Feed:
 class Subscription:
     """One stream's place in the feed: `cursor` is the last frame it has seen."""
 
+    __slots__ = (
+        "_feed",
+        "_missed",
+        "_queue",
+        "_waiter",
+        "_whole_until",
+        "cursor",
+        "encode",
+        "ending",
+        "task_id",
+    )
+
     def __init__(self, feed: Feed, encode: Encode, after: int) -> None:
         self.encode = encode
         # a number that never was: behind nothing that is kept, so that reading finds a gap where anything is
@@ -99,14 +110,14 @@ class Subscription:
         self.ending = feed.ended
         self._feed = feed
         self._whole_until = feed.head
-        self._queue: deque[Frame] = deque()
+        self._queue: list[Frame] = []  # most streams wait, and an empty deque has room for 64
         self._missed = 0
         self._waiter: asyncio.Future[None] | None = None
 
     def follow(self, task_id: str) -> None:
         """Of what came since the stream was opened want this task's frames alone."""
         self.task_id = task_id
-        self._queue = deque(frame for frame in self._queue if self._wants(frame.number, frame.task_id))
+        self._queue = [frame for frame in self._queue if self._wants(frame.number, frame.task_id)]
 
     def narrow(self, task_id: str) -> None:
         """Want this task's frames alone, of the past too; to be called before anything is read."""
@@ -136,11 +147,12 @@ class Subscription:
     def take(self) -> tuple[int, list[Frame]]:
         """Return how many frames were dropped since the last call, and the next that wait behind them."""
         missed, self._missed = self._missed, 0
-        frames: list[Frame] = []
-        size = 0
-        while self._queue and size < TAKEN:
-            frames.append(self._queue.popleft())
-            size += len(frames[-1].data)
+        count = size = 0
+        while count < len(self._queue) and size < TAKEN:
+            size += len(self._queue[count].data)
+            count += 1
+        frames = self._queue[:count]
+        del self._queue[:count]
         if frames:
             self.cursor = frames[-1].number
         return missed, frames
@@ -155,7 +167,7 @@ class Subscription:
         if frame.number <= self.cursor or not self._wants(frame.number, frame.task_id):
             return
         while len(self._queue) >= QUEUED and self._waiter is None:
-            self._queue.popleft()
+            del self._queue[0]
             self._missed += 1
         self._queue.append(frame)
         self.wake()

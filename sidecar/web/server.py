@@ -245,12 +245,13 @@ class HttpServer(Server):
         cast("Connection", protocol).body = payload
         return BaseRequest(message, payload, protocol, writer, task, self._loop)
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+    def _answer(self, request: web.BaseRequest) -> Awaitable[web.StreamResponse]:
         tracer = current_tracer()
         if tracer is not None:
-            return await spanned(request, tracer, self.name, self._answered)
-        if HEADER not in request.headers:
-            return await self._answered(request)
+            return spanned(request, tracer, self.name, self._answered)
+        return self._answered(request) if HEADER not in request.headers else self._traced(request)
+
+    async def _traced(self, request: web.BaseRequest) -> web.StreamResponse:
         with within_trace(read_trace(request.headers[HEADER])):
             return await self._answered(request)
 

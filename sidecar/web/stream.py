@@ -49,7 +49,8 @@ class EventStream:
     def __init__(self, frames: Frames, *headers: tuple[str, str]) -> None:
         """Take over frames; `headers` go out beside those of every stream."""
         self._frames = frames
-        self._head = HEAD + "".join(f"{name}: {value}\r\n" for name, value in headers).encode()
+        more = "".join(f"{name}: {value}\r\n" for name, value in headers)
+        self._head = HEAD + more.encode() if more else HEAD
 
     async def send(self, request: web.BaseRequest) -> web.StreamResponse:
         """Send frames until they end or the client leaves; it raises ConnectionError or is cancelled then.
