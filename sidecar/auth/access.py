@@ -110,7 +110,7 @@ class Access:
         auth = capsule.settings.auth
         return bool(
             auth.providers
-            or auth.personal_tokens
+            or auth.personal_tokens is not None
             or auth.door == "authenticated"
             or self._ring.any_in(capsule.directory)
         )
@@ -247,7 +247,7 @@ class Access:
         if isinstance(grip, MoiKey):
             return grip in self.moi_keys
         if not isinstance(grip, KeyGrip):
-            return grip in auth.personal_tokens or grip in auth.providers
+            return grip in (auth.personal_tokens or ()) or grip in auth.providers
         key = self._ring.get(grip.key_id)
         if key is None or not key.is_valid(now) or not _is_of(key, capsule):
             return False
@@ -266,7 +266,7 @@ class Access:
     async def _with_others(self, auth: AuthSettings, token: str) -> Caller | None:
         """Return whose a token is that the configuration makes good."""
         if token.startswith(fixed.PREFIX):
-            member = fixed.member_with(auth.personal_tokens, token)
+            member = fixed.member_with(auth.personal_tokens or (), token)
             return None if member is None else Caller(f"member:{member.member}", PERSONAL, grip=member)
         if not auth.providers or hmac.compare_digest(sha256(token.encode()).digest(), self._admin):
             return None

@@ -35,7 +35,7 @@ def credential_findings(keys: Keys) -> Iterator[Finding]:
     yield from _tokens(keys)
     yield from _moi_keys(keys)
     for capsule_id, own in keys.capsules.items():
-        has = bool(keys.auth.providers) or (own.members and bool(keys.auth.personal_tokens))
+        has = bool(keys.auth.providers) or own.members
         if own.door == "open" and has:
             message = (
                 "anyone may use POST / and read the files although the capsule has credentials, "

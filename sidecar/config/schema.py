@@ -248,7 +248,7 @@ class Config(Keys):
             auth=replace(
                 general.auth,
                 door=own.door,
-                personal_tokens=members_of(self.auth) if own.members else (),
+                personal_tokens=members_of(self.auth) if own.members else None,
             ),
         )
 

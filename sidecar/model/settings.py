@@ -137,19 +137,20 @@ class AuthKind:
 class AuthSettings:
     """Whom a capsule lets in, of what the configuration says; agent keys come on top.
 
-    `door` is `auto`, `open` or `authenticated` and is about the murmur door and the files plane. `personal_tokens` is
-    empty unless the capsule takes those of members. `rate` is per caller, None for any.
+    `door` is `auto`, `open` or `authenticated` and is about the murmur door and the files plane. `personal_tokens`
+    is None unless the capsule takes those of members: where it does and there are none, it is closed all the same.
+    `rate` is per caller, None for any.
     """
 
     door: str = "auto"
     providers: tuple[ProviderSettings, ...] = ()
-    personal_tokens: tuple[PersonalToken, ...] = ()
+    personal_tokens: tuple[PersonalToken, ...] | None = None
     rate: Rate | None = None
 
     @property
     def kinds(self) -> tuple[AuthKind, ...]:
         """The kinds of credentials that the configuration makes good, in the order of Everruns cards."""
-        found = [AuthKind(PERSONAL)] if self.personal_tokens else []
+        found = [] if self.personal_tokens is None else [AuthKind(PERSONAL)]
         found += [
             AuthKind(OIDC, one.url) if one.kind == OIDC else AuthKind(INTROSPECTED) for one in self.providers
         ]

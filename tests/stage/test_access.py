@@ -273,6 +273,22 @@ async def test_members_are_let_in_where_a_capsule_takes_them(tmp_path: Path) -> 
         assert await made.status(b, PAT) == 401
 
 
+async def test_a_capsule_of_members_stays_closed_when_the_last_token_is_taken_out(tmp_path: Path) -> None:
+    """It takes nobody then, and says still what it would take; streams of members and strangers end."""
+    async with gate(tmp_path) as made:
+        now = [capsule(personal_tokens=MEMBERS)]
+        ended: list[str] = []
+        member = await made.caller(now[0], PAT)
+        made.access.streams.hold(lambda: now[0], member, lambda: ended.append("member"))
+        now[0] = capsule(personal_tokens=())
+        made.access.streams.recheck(now[0].directory)
+        assert ended == ["member"]
+        for token in (PAT, "another"):
+            assert await made.status(now[0], token) == 401
+        assert not made.access.still_good(now[0], ANONYMOUS, door=True)
+        assert made.access.kinds(now[0]) == (AuthKind("personal_access_token"),)
+
+
 async def test_the_kinds_are_those_that_are_really_taken_in_the_order_of_cards(tmp_path: Path) -> None:
     """Keys first, providers last as configured, introspection once; a closed door wants a key at least."""
     async with gate(tmp_path) as made, issuer() as there:
