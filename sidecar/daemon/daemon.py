@@ -166,7 +166,7 @@ class Daemon:
 
     async def _follow(self) -> None:
         async for snapshot in self._stages.source.snapshots():
-            self._snapshot = snapshot
+            self._snapshot = snapshot.instead_of(self._snapshot)
             self._wake.set()
 
     async def _turn_for_ever(self) -> None:
@@ -205,7 +205,7 @@ class Daemon:
                     done.set_result(result)
         desired = await self._stages.registry.update(snapshot)
         if snapshot is not None or self._ready:
-            await self._stages.pool.reconcile(desired.wanted, self._stages.registry.reserved_ports())
+            await self._stages.pool.follow(desired.changes, self._stages.registry.reserved_ports())
             await self._stages.registry.save_ports()
             self._say_ready()
         return self._reloader.again.sooner(desired.wake_at)

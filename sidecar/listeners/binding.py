@@ -38,6 +38,10 @@ class Binder:
         """Take no earlier failure for granted: somebody else may have freed a port."""
         self._full = False
 
+    def has(self, port: int) -> bool:
+        """Tell whether a port is bound by one of its own."""
+        return port in self._taken
+
     def bind(self, wanted: Wanted, reserved: Container[int]) -> list[socket.socket]:
         """Return the listening sockets of a wish, on all its hosts; a free choice takes no `reserved` port.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from sidecar.model import Capsule, Wanted
 
 WILDCARDS: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not bound
+
+NOBODY: Final[Mapping[int, Sequence[Capsule]]] = MappingProxyType({})
 
 
 class Listening(Protocol):
@@ -50,11 +53,16 @@ class Plan:
     again: tuple[Wanted, ...] = ()
 
 
-def plan(wanted: Sequence[Wanted], listening: Mapping[str, Listening]) -> Plan:
+def plan(
+    wanted: Sequence[Wanted],
+    listening: Mapping[str, Listening],
+    others: Mapping[int, Sequence[Capsule]] = NOBODY,
+) -> Plan:
     """Plan the way from the open listeners, by directory, to the wanted ones, given in path order.
 
     A listener whose hosts and port fit stays open, whoever else wants its port: what did not change is not
-    disturbed. Else the first in path order has a port, and those that want it too clash.
+    disturbed. Else the first in path order has a port, and those that want it too clash. Where only some directories
+    are planned for, `others` are those who have a port and stay, by that.
     """
     keep: list[str] = []
     again: list[Wanted] = []
@@ -63,7 +71,7 @@ def plan(wanted: Sequence[Wanted], listening: Mapping[str, Listening]) -> Plan:
     for one in wanted:
         capsule = one.capsule
         now = listening.get(capsule.directory)
-        if now is not None and now.wanted is one:  # as are all but one of thousands when one has changed
+        if now is not None and now.wanted is one:  # as are almost all where everything is planned anew
             keep.append(capsule.directory)
         elif now is None or not _fits(one, now):
             rest.append(one)
@@ -74,7 +82,7 @@ def plan(wanted: Sequence[Wanted], listening: Mapping[str, Listening]) -> Plan:
             swap.append(one)
     stays = {*keep, *(one.capsule.directory for one in swap)}
     holders = _holders(
-        (one.capsule for one in wanted if one.capsule.directory in stays) if rest else (), listening
+        (one.capsule for one in wanted if one.capsule.directory in stays) if rest else (), listening, others
     )
     opens: list[Wanted] = []
     free: list[Wanted] = []
@@ -98,10 +106,13 @@ def plan(wanted: Sequence[Wanted], listening: Mapping[str, Listening]) -> Plan:
 
 
 def _holders(
-    capsules: Iterable[Capsule], listening: Mapping[str, Listening]
+    capsules: Iterable[Capsule],
+    listening: Mapping[str, Listening],
+    others: Mapping[int, Sequence[Capsule]],
 ) -> defaultdict[int, list[Capsule]]:
     """Return who has which port."""
     holders: defaultdict[int, list[Capsule]] = defaultdict(list)
+    holders.update((port, list(held)) for port, held in others.items())
     for capsule in capsules:
         holders[listening[capsule.directory].port].append(capsule)
     return holders

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -18,7 +19,7 @@ from sidecar.listeners.second import SecondPorts
 from sidecar.model import served_methods, served_planes
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Coroutine, Iterable, Sequence
+    from collections.abc import Container, Coroutine, Iterable, Mapping, Sequence
 
     from sidecar.model import Capsule, Wanted
     from sidecar.serve.endpoint import Planes, Served
@@ -65,7 +66,7 @@ class _Waiting:
 
 
 class Pool:
-    """Opens, swaps and closes listeners. One task calls `reconcile`; use it on one event loop.
+    """Opens, swaps and closes listeners. One task calls `reconcile` or `follow`; use it on one event loop.
 
     `ports` are the first and last port of the range to choose from, `reserved` those that are not chosen freely.
     `most` is how many sockets the descriptors allow. `budget` are the seconds that a closed listener's connections
@@ -97,8 +98,10 @@ class Pool:
         self._told: dict[str, str] = {}
         self._reserved: Container[int] = frozenset()
         self._lock = asyncio.Lock()
-        self._sessions: frozenset[str] = frozenset()
+        self._wishes: dict[str, Wanted] = {}
+        self._unsettled: set[str] = set()
         self._held: set[str] = set()
+        self._unwanted: set[str] = set()
         self._draining: dict[Listener, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._second = SecondPorts(
@@ -126,10 +129,18 @@ class Pool:
         """Return the capsules that have a listener, with their ports."""
         return [listener.endpoint.capsule for listener in self._open.values()]
 
-    async def reconcile(self, wanted: Sequence[Wanted], reserved: Container[int] = frozenset()) -> None:
-        """Make what is open equal to what is wanted (in path order), as far as that can be done now.
+    async def reconcile(self, wanted: Iterable[Wanted], reserved: Container[int] = frozenset()) -> None:
+        """Make what is open equal to what is wanted, all of it, as `follow` does."""
+        wishes = {one.capsule.directory: one for one in wanted}
+        await self.follow({**dict.fromkeys(self._wishes), **wishes}, reserved)
 
-        Returns when every listener was tried once. What cannot be opened is told to `facts` and tried again
+    async def follow(
+        self, changes: Mapping[str, Wanted | None], reserved: Container[int] = frozenset()
+    ) -> None:
+        """Make what is open equal to what is wanted, where that is another than before, as far as it can be done now.
+
+        `changes` is by directory, None where nothing is wanted any more; what else is not as it is wanted is looked
+        at too. Returns when every listener was tried once. What cannot be opened is told to `facts` and tried again
         until it can, or until it is no longer wanted. Unchanged listeners are not touched.
         """
         async with self._lock:
@@ -137,9 +148,11 @@ class Pool:
                 return
             self._reserved = reserved
             self._binder.look_again()
-            self._sessions = frozenset(one.capsule.session_id for one in wanted)
-            todo = plan(wanted, self._open)
-            self._forget(wanted)
+            self._wish(changes)
+            concerned = sorted({*changes, *self._unsettled})
+            wanted = [wish for directory in concerned if (wish := self._wishes.get(directory)) is not None]
+            now = {directory: self._open[directory] for directory in concerned if directory in self._open}
+            todo = plan(wanted, now, self._others(wanted, now))
             self._close(todo.close)
             for found in todo.clashes:
                 self._waiting.pop(found.wanted.capsule.directory, None)
@@ -153,7 +166,8 @@ class Pool:
                 # what was closed may be what another one waits for
                 if todo.close or known is None or known.wanted != one:
                     await self._try(one, self._first_retry)
-            await self._second.reconcile(self._open, budget=self.budget)
+            self._unsettled = {one.capsule.directory for one in wanted if not self._is_settled(one)}
+            await self._second.reconcile(self._open, concerned, budget=self.budget)
             self._release()
             self._keep_trying()
 
@@ -186,12 +200,40 @@ class Pool:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _forget(self, wanted: Sequence[Wanted]) -> None:
-        """Drop what was noted about directories that are no longer wanted."""
-        if self._told or self._waiting:
-            directories = {one.capsule.directory for one in wanted}
-            self._told = {d: text for d, text in self._told.items() if d in directories}
-            self._waiting = {d: waits for d, waits in self._waiting.items() if d in directories}
+    def _wish(self, changes: Mapping[str, Wanted | None]) -> None:
+        """Take note of what is wanted, and drop what was noted about directories of which nothing is."""
+        sessions = {wish.capsule.session_id for wish in changes.values() if wish is not None}
+        for directory, wish in changes.items():
+            before = self._wishes.pop(directory, None)
+            if before is not None:
+                self._unwanted.add(before.capsule.session_id)
+            if wish is not None:
+                self._wishes[directory] = wish
+            else:
+                self._told.pop(directory, None)
+                self._waiting.pop(directory, None)
+        self._unwanted -= sessions
+
+    def _is_settled(self, wish: Wanted) -> bool:
+        listener = self._open.get(wish.capsule.directory)
+        return listener is not None and listener.wanted is wish
+
+    def _others(
+        self, wanted: Iterable[Wanted], planned: Mapping[str, Listener]
+    ) -> Mapping[int, Sequence[Capsule]]:
+        """Return who else has a port that is wanted anew; all are asked only where somebody has one."""
+        ports = {
+            one.port
+            for one in wanted
+            if one.port is not None
+            and self._binder.has(one.port)
+            and ((now := planned.get(one.capsule.directory)) is None or now.port != one.port)
+        }
+        holders: defaultdict[int, list[Capsule]] = defaultdict(list)
+        for directory, listener in self._open.items() if ports else ():
+            if listener.port in ports and directory not in planned:
+                holders[listener.port].append(listener.wanted.capsule)
+        return holders
 
     def _close(self, directories: Sequence[str]) -> None:
         closing = [self._open.pop(directory) for directory in directories]
@@ -213,10 +255,11 @@ class Pool:
 
     def _release(self) -> None:
         """Let go of the sessions that nobody wants and no listener is ending."""
-        unwanted = self._held - self._sessions
-        for session_id in unwanted.difference(self._draining.values()) if unwanted else ():
-            self._held.discard(session_id)
-            self._own(self._doors.close(session_id), f"close {session_id}")
+        for session_id in self._unwanted.difference(self._draining.values()) if self._unwanted else ():
+            self._unwanted.discard(session_id)
+            if session_id in self._held:
+                self._held.discard(session_id)
+                self._own(self._doors.close(session_id), f"close {session_id}")
 
     async def _swap(self, wanted: Wanted, changed_at: float | None = None) -> None:
         listener = self._open[wanted.capsule.directory]
@@ -301,7 +344,7 @@ class Pool:
                         if waits.due <= loop.time():
                             self.retries += 1
                             await self._try(waits.wanted, min(waits.pause * 2, LAST_RETRY))
-                    await self._second.reconcile(self._open, budget=self.budget)
+                    await self._second.reconcile(self._open, self._unsettled, budget=self.budget)
                     self.retries += await self._second.retry(self._open)
 
     def _dues(self) -> list[float]:

@@ -13,7 +13,7 @@ from sidecar.listeners.binding import UnboundError
 from sidecar.listeners.listener import Second
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Coroutine, Mapping
+    from collections.abc import Collection, Coroutine, Iterable, Mapping
 
     from sidecar.listeners.binding import Binder
     from sidecar.listeners.listener import Listener
@@ -70,19 +70,25 @@ class SecondPorts:
         """Return when something is to be tried again (loop time)."""
         return [waits.due for waits in self._waiting.values()]
 
-    async def reconcile(self, listeners: Mapping[str, Listener], *, budget: float) -> None:
-        """Close what no open listener (by directory) wants any more, within `budget` seconds, then open what is missing."""
+    async def reconcile(
+        self, listeners: Mapping[str, Listener], directories: Iterable[str], *, budget: float
+    ) -> None:
+        """Close what the open listeners of these directories do not want any more, then open what is missing.
+
+        What is closed has `budget` seconds to end in.
+        """
         missing = {}
-        for directory, listener in listeners.items():
+        for directory in directories:
+            if (listener := listeners.get(directory)) is None:
+                self._waiting.pop(directory, None)
+                continue
             settings = listener.endpoint.capsule.settings
             second = listener.second
             if second is not None and (second.port, second.hosts) != (settings.a2a_port, settings.hosts):
                 self._leave(listener, second, budget)
             if settings.a2a_port is not None and listener.second is None:
                 missing[directory] = settings.a2a_port
-        for directory in self._waiting.keys() - missing.keys():
-            del self._waiting[directory]
-            if directory in listeners:
+            elif self._waiting.pop(directory, None) is not None:
                 self._facts.troubled(directory, None)
         for directory, port in missing.items():
             waits = self._waiting.get(directory)

@@ -23,6 +23,7 @@ class Namesakes:
 
     def __init__(self) -> None:
         self._carriers: Counter[str] = Counter()
+        self._crowded: set[str] = set()
         self._carried: dict[str, tuple[str, ...]] = {}
 
     def take(self, place: Place) -> None:
@@ -43,6 +44,8 @@ class Namesakes:
             self._carriers[name] -= 1
             if not self._carriers[name]:
                 del self._carriers[name]
+        for name in (*now, *before):
+            (self._crowded.add if self._carriers[name] > 1 else self._crowded.discard)(name)
 
     def barred(
         self, untied: Collection[str], sessions: Mapping[str, Session], places: Places
@@ -51,7 +54,7 @@ class Namesakes:
 
         `untied` are the ids whose command is not tied to a directory.
         """
-        for capsule_id in untied:
+        for capsule_id in untied if self._crowded else ():
             session = sessions.get(capsule_id)
             place = None if session is None else places.get(session.directory)
             if session is None or place is None or place.held is not session or place.capsule is None:

@@ -121,9 +121,13 @@ def _names_of_methods(acceptance: TaskAcceptance) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class Places:
-    """All directories, in sorted order, and what they are to each other."""
+    """All directories, in sorted order, and what they are to each other.
+
+    `listed_ids` are those of the places without a session.
+    """
 
     by_directory: dict[str, Place] = field(default_factory=dict)
+    listed_ids: frozenset[str] = frozenset()
     _names: dict[str, dict[str, Place]] = field(default_factory=dict)
     _listed: dict[str, str] = field(default_factory=dict)
     _ordered: list[Place] | None = None
@@ -163,6 +167,7 @@ class Places:
         self._by_id = None
         others = [place for place in self.by_directory.values() if place.held is None]
         self._listed = assign_listed((place.directory for place in others), taken, self._listed)
+        self.listed_ids = frozenset(self._listed.values())
         for place in others:
             if place.listed_id != (new := self._listed[place.directory]):
                 place.listed_id = new

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Container, KeysView, Mapping
+    from collections.abc import Container, Iterator, KeysView, Mapping
 
     from sidecar.config import PortRange
     from sidecar.model import Manifest, Settings
@@ -42,6 +43,24 @@ def remembered(port: int | None, allowed: PortRange, fixed_ones: Container[int])
     if port is None or port not in allowed or port in fixed_ones:
         return None
     return Due(port, REMEMBERED)
+
+
+class AnyOf(Collection[int]):
+    """Several collections of ports as one, which is no copy: what they hold later is in it too."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, *parts: Collection[int]) -> None:
+        self._parts = parts
+
+    def __contains__(self, port: object) -> bool:
+        return any(port in part for part in self._parts)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(set().union(*self._parts))
+
+    def __len__(self) -> int:
+        return len(set().union(*self._parts))
 
 
 class PortMemory:

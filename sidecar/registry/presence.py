@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from sidecar.manifest.load import Loaded
     from sidecar.registry.places import Places
-    from sidecar.watch.values import Snapshot
+    from sidecar.watch.values import Found, Snapshot
 
 
 class Presence:
@@ -36,29 +36,36 @@ class Presence:
         return ChainMap(self.arriving, self._places.by_directory)
 
     def look(self, snapshot: Snapshot[Loaded], now: float) -> None:
-        """Take a snapshot in, at a monotonic time. The cost is a comparison of identity for what did not change."""
+        """Take a snapshot in, at a monotonic time: what it says is altered, or all of it where it does not say."""
+        altered = snapshot.altered
+        if not self.looked or snapshot.unreadable != self._unreadable:
+            altered = None  # what is missing, and what may only seem so, shows in the whole
         self.looked = True
         self._unreadable = snapshot.unreadable
-        places, arriving = self._places.by_directory, self.arriving
-        self.arriving = {}
-        seen = 0
-        for directory, found in snapshot.found.items():
-            place = places.get(directory)
-            if place is not None:
-                seen += 1
-                if place.found is found:
-                    continue
-            else:
-                place = self.arriving[directory] = arriving.get(directory) or Place(directory, found)
-            place.found = found
-            self.touched.add(directory)
+        for directory in snapshot.found if altered is None else altered:
+            if (found := snapshot.found.get(directory)) is not None:
+                self._see(directory, found)
         for directory in [d for d in self._missing if d in snapshot.found or self.unknown(d)]:
             self._missing.pop(directory).missing_since = None
-        if seen < len(places):
-            for directory in places.keys() - snapshot.found.keys() - self._missing.keys():
-                if not self.unknown(directory):
-                    self._missing[directory] = places[directory]
-                    places[directory].missing_since = now
+        for directory in list(self.here) if altered is None else altered:
+            if directory not in snapshot.found:
+                self._miss(directory, now)
+
+    def _see(self, directory: str, found: Found[Loaded]) -> None:
+        place = self._places.get(directory)
+        if place is None:
+            place = self.arriving[directory] = self.arriving.get(directory) or Place(directory, found)
+        elif place.found is found:
+            return
+        place.found = found
+        self.touched.add(directory)
+
+    def _miss(self, directory: str, now: float) -> None:
+        self.arriving.pop(directory, None)
+        place = self._places.get(directory)
+        if place is not None and directory not in self._missing and not self.unknown(directory):
+            self._missing[directory] = place
+            place.missing_since = now
 
     def unknown(self, directory: str) -> bool:
         """Whether nothing can be known of a directory now, since it or one above it cannot be read."""

@@ -15,6 +15,7 @@ from sidecar.ops.uuid7 import Uuid7
 from sidecar.registry.candidates import judge, propose, settle, wish_for
 from sidecar.registry.disks import Disks
 from sidecar.registry.places import Places, printable
+from sidecar.registry.ports import AnyOf
 from sidecar.registry.presence import Presence
 from sidecar.registry.saving import RETRY, PortSaver
 from sidecar.registry.serving import Serving
@@ -36,12 +37,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What is to be served now, in sorted order of directories, and when to update again without a new snapshot.
+    """Where something else is to be served than the update before said, and when to update again without a snapshot.
 
-    `wake_at` is a time of the monotonic clock, None when only a snapshot or a reload can change anything.
+    `changes` is by directory, None where nothing is to be served any more: what one change costs does not grow with
+    what there is. `wake_at` is a time of the monotonic clock, None when only a snapshot or a reload can change
+    anything.
     """
 
-    wanted: tuple[Wanted, ...]
+    changes: Mapping[str, Wanted | None]
     wake_at: float | None
 
 
@@ -183,13 +186,17 @@ class Registry:
         """Wait until every bind is committed; return False where the database did not take one, which is tried again."""
         return await self._saver.flush()
 
+    def wanted(self) -> tuple[Wanted, ...]:
+        """Return all that is to be served, in sorted order of directories: what the changes of all updates come to."""
+        return tuple(place.wanted for place in self._places if place.wanted is not None)
+
     def reserved_ports(self) -> Collection[int]:
         """Return the ports that a free choice must leave alone.
 
         They are the remembered ones of all directories, those of capsules that are gone but not forgotten included, and
         the second ports of capsules.
         """
-        return self._memory.ports.ports | self._config.a2a_ports
+        return AnyOf(self._memory.ports.ports, self._config.a2a_ports)
 
     def _minter(self) -> Callable[[Pair, str], Session]:
         """Return what makes the session of a pair under an id, with the same session id each time."""
@@ -296,8 +303,7 @@ class Registry:
             times.append(now + RETRY)
         elif overdue is not None and self._presence.looked:
             times.append(now + max(0.0, overdue - self._clock()))
-        wanted = tuple(place.wanted for place in self._places if place.wanted is not None)
-        return Desired(wanted, min(times, default=None))
+        return Desired(self._serving.changes(), min(times, default=None))
 
     def _show(self, config: Config) -> None:
         self.view.take_config(ConfigStatus(config.source, self._clock()))

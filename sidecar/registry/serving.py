@@ -37,7 +37,7 @@ class Serving:
         self._places = places
         self._memory = memory
         self._fixed: Counter[int] = Counter()
-        self._fixed_before: frozenset[int] = frozenset()
+        self._fixed_moved = False
         self._names: set[str] = set()
         self._namesakes = Namesakes()
         self._barred: frozenset[str] = frozenset()
@@ -45,6 +45,7 @@ class Serving:
         self._relist = False
         self._unused: AbstractSet[str] = frozenset()
         self._lines: list[tuple[str, str, str | Place, dict[str, Any]]] = []
+        self._changes: dict[str, Wanted | None] = {}
 
     def add(self, place: Place) -> None:
         """Take in a directory that was not there before."""
@@ -117,6 +118,11 @@ class Serving:
             self._say("info", "manifest_mended", place)
             place.changed()
 
+    def changes(self) -> Mapping[str, Wanted | None]:
+        """Return what is wanted of the directories of which something else was wanted when this was last asked."""
+        changes, self._changes = self._changes, {}
+        return changes
+
     def bound(self, place: Place, port: int) -> Mapping[str, int | None]:
         """Take note of the port that a place's listener has; return what is to be remembered, by directory."""
         if place.directory in self._barred:
@@ -151,10 +157,9 @@ class Serving:
         if self._relist:
             self._places.list_others(self._memory.ids)
             self._relist = False
-        fixed = frozenset(self._fixed)
-        for place in self._places if fixed != self._fixed_before else self._stale_places():
+        for place in self._places if self._fixed_moved else self._stale_places():
             self._refresh(place)
-        self._fixed_before = fixed
+        self._fixed_moved = False
         self._stale.clear()
         for name, ids in self._places.warn_namesakes(self._names):
             self._log("warning", "namesakes", name=name, capsules=ids[:LOGGED], count=len(ids))
@@ -166,8 +171,8 @@ class Serving:
 
     def _warn_unused_settings(self) -> None:
         """Say once which `capsules.<id>` of the configuration belong to no capsule."""
-        unknown = self.config.capsules.keys() - self._memory.ids.keys()
-        unused = unknown - {place.id for place in self._places} if unknown else frozenset()
+        ids, listed = self._memory.ids, self._places.listed_ids
+        unused = {name for name in self.config.capsules if name not in ids and name not in listed}
         for key in sorted(unused - self._unused):
             at = self.config.problem_at(("capsules", key), "", "")
             self._log("warning", "settings_unused", key=at.key, config=at.file)
@@ -201,7 +206,8 @@ class Serving:
         name = place.capsule.manifest.name
         self._names.add(name)
         self._places.rename(place, name, None)
-        place.capsule = place.wanted = place.trouble = place.port = None
+        place.capsule = place.trouble = place.port = None
+        self._wish(place, None)
         self._fix(place, None)
 
     def _fix(self, place: Place, due: ports.Due | None) -> None:
@@ -210,24 +216,30 @@ class Serving:
             return
         for port, step in ((place.due, -1), (due, 1)):
             if port is not None:
+                before = self._fixed[port.port]
                 self._fixed[port.port] += step
                 if not self._fixed[port.port]:
                     del self._fixed[port.port]
+                self._fixed_moved = self._fixed_moved or not before or port.port not in self._fixed
         place.due = due
 
     def _refresh(self, place: Place) -> None:
         """Have a place want what it should: its capsule, on the port that is due."""
         capsule = place.capsule
         if capsule is None or capsule.settings.disabled or place.directory in self._barred:
-            place.wanted = None
+            self._wish(place, None)
             return
         remembered = self._memory.ports.port_of(place.directory)
-        given = self._fixed.keys() | self.config.a2a_ports if self.config.a2a_ports else self._fixed
+        given = ports.AnyOf(self._fixed, self.config.a2a_ports)
         due = place.due or ports.remembered(remembered, self.config.listen.ports, given)
         port, source = (None, None) if due is None else (due.port, due.source)
         now = place.wanted
         if now is None or now.capsule is not capsule or (now.port, now.port_from) != (port, source):
-            place.wanted = Wanted(capsule, port, source)
+            self._wish(place, Wanted(capsule, port, source))
+
+    def _wish(self, place: Place, wanted: Wanted | None) -> None:
+        if place.wanted is not wanted:
+            place.wanted = self._changes[place.directory] = wanted
 
     def _warn(self, place: Place) -> None:
         """Renew the warnings of a place: those of the file, of the manifest that is served, of its export roots."""

@@ -138,9 +138,11 @@ class Scanner(Generic[T]):
             and (unreadable, roots, self._files.keys()) == (last.unreadable, last.roots, last.files.keys())
         ):
             return None
-        self._still.changed = False
         files = {path: file.identity for path, file in self._files.items()}
-        self._last = Snapshot(dict(self._still.found), unreadable, roots, files)
+        altered = None if last is None else frozenset(self._still.altered)
+        self._last = Snapshot(dict(self._still.found), unreadable, roots, files, altered)
+        self._still.changed = False
+        self._still.altered.clear()
         return self._last
 
     def _due(self) -> float | None:

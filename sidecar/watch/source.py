@@ -223,11 +223,12 @@ class Source(Generic[T]):
         """Have the reader take a snapshot, with the error of the root in which the look stands still."""
         if snapshot is None:
             return
-        self._handed = self._latest = snapshot
+        self._handed = snapshot
         if (stuck := self._stuck) is not None:
             error = LastError(time.time(), f"{stuck} {NO_ANSWER}; {MEANWHILE}")
             roots = (replace(r, last_error=error) if _is_in(stuck, r.path) else r for r in snapshot.roots)
-            self._latest = replace(snapshot, roots=tuple(roots))
+            snapshot = replace(snapshot, roots=tuple(roots))
+        self._latest = snapshot.instead_of(self._latest)
         self._news.set()
 
     async def _take(self, look: Look[T]) -> None:

@@ -56,7 +56,8 @@ class Stillness(Generic[T]):
     `load` gets the bytes (at most `limit`, which is one more than a manifest may have) and the path, once per new
     content. `settle` is in seconds of `clock`. `found` is what all manifests show, `pending` the ones that have yet
     to stand still, `unknown` the directories that could not be looked into, with the reason. `changed` is set when
-    `found` differs from before by more than the identity of a file.
+    `found` differs from before by more than the identity of a file; `altered` are the directories in which it differs
+    at all. Who takes a copy of `found` clears both.
     """
 
     load: Callable[[bytes, str], T]
@@ -67,6 +68,7 @@ class Stillness(Generic[T]):
     pending: dict[str, Node[T]] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
     changed: bool = False
+    altered: set[str] = field(default_factory=set)
 
     def look(self, node: Node[T]) -> None:
         """Look at one manifest: take it if it changed and has stood still, note it if it changed just now."""
@@ -86,6 +88,7 @@ class Stillness(Generic[T]):
         self.pending.pop(node.path, None)
         self.unknown.pop(node.path, None)
         if self.found.pop(node.path, None) is not None:
+            self.altered.add(node.path)
             self.changed = True
 
     def reread(self, node: Node[T]) -> None:
@@ -120,6 +123,7 @@ class Stillness(Generic[T]):
         if node.found is not None:
             node.found, node.freed = None, self.clock()
             del self.found[node.path]
+            self.altered.add(node.path)
             self.changed = True
 
     def _differs(self, node: Node[T], key: Key | int) -> None:
@@ -184,6 +188,7 @@ class Stillness(Generic[T]):
         old = node.found
         node.found, node.freed = found, None
         self.found[node.path] = found
+        self.altered.add(node.path)
         if (
             old is None
             or old.content is not found.content

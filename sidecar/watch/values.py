@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -82,9 +82,18 @@ class Snapshot(Generic[T]):
     what was found at or below them before is still in `found`, and what the receiver remembers there goes on.
     `roots` are in configured order; a root that does not exist has a `last_error`, but is not `unreadable`: its
     capsules are gone. `files` are the further files that were asked for, None where there is none.
+    `altered` are the directories in which `found` may differ from the snapshot before, None where that is not known:
+    what one change costs does not grow with what there is.
     """
 
     found: Mapping[str, Found[T]]
     unreadable: frozenset[str]
     roots: tuple[RootStatus, ...]
     files: Mapping[str, Identity | None]
+    altered: frozenset[str] | None = None
+
+    def instead_of(self, missed: Snapshot[T] | None) -> Snapshot[T]:
+        """Return this one for a reader who has not taken the one before it."""
+        if missed is None or self.altered is None:
+            return self
+        return replace(self, altered=None if missed.altered is None else self.altered | missed.altered)

@@ -35,7 +35,8 @@ class House:
         self.mono = 1000.0
         self.judged: list[bool] = []
         self.tasks: dict[str, dict[str, int]] = {}
-        self.desired = Desired((), None)
+        self.desired = Desired({}, None)
+        self._wishes: dict[str, Wanted] = {}
 
     # The disk
 
@@ -86,6 +87,7 @@ class House:
             clock=lambda: self._scan_time,
         )
         self._scan_time = 0.0
+        self._wishes = {}
         return await self.look()
 
     async def stop(self) -> None:
@@ -102,28 +104,38 @@ class House:
         """Look at the disk until everything stands still; return the newest snapshot, None where nothing changed."""
         newest = None
         for _ in range(5):
-            newest = self.scanner.look().snapshot or newest
+            if (snapshot := self.scanner.look().snapshot) is not None:
+                newest = snapshot.instead_of(newest)
             self._scan_time += 1.0
         return newest
 
     async def look(self) -> Desired:
         """Look at the disk and update the registry."""
-        self.desired = await self.registry.update(self.scan())
-        return self.desired
+        return self._take(await self.registry.update(self.scan()))
 
     async def wait(self, seconds: float) -> Desired:
         """Let time pass, and update the registry without a look."""
         self.wall += seconds
         self.mono += seconds
-        self.desired = await self.registry.update()
-        return self.desired
+        return self._take(await self.registry.update())
+
+    def _take(self, desired: Desired) -> Desired:
+        """Take in what has changed, which comes to the same as looking at everything."""
+        self.desired = desired
+        self._wishes.update((d, wish) for d, wish in desired.changes.items() if wish is not None)
+        for directory in [d for d, wish in desired.changes.items() if wish is None]:
+            self._wishes.pop(directory, None)
+        everything = self.registry.wanted()
+        assert len(everything) == len(self._wishes)
+        assert all(self._wishes[one.capsule.directory] is one for one in everything)
+        return desired
 
     # What is seen
 
     @property
     def wanted(self) -> dict[str, Wanted]:
         """What is wanted, by the directory's path below the root."""
-        return {w.capsule.directory.removeprefix(f"{self.root}/"): w for w in self.desired.wanted}
+        return {w.capsule.directory.removeprefix(f"{self.root}/"): w for w in self.registry.wanted()}
 
     def capsule(self, directory: str) -> Capsule:
         """Return the capsule that is wanted for a directory."""
