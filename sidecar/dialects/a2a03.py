@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from sidecar.dialects.agent import (
-    KNOWN,
-    ArtifactSeen,
-    MessageSeen,
-    PieceSeen,
-    StatusSeen,
-    TaskSeen,
-    plain_parts,
-)
-from sidecar.dialects.reading import Object, UnreadableError, a_text, an_object, maybe_text, objects, text_or
+from sidecar.dialects.a2a_seen import NEITHER, addressed, piece_seen, status_seen, task_seen
+from sidecar.dialects.agent import MessageSeen, plain_parts
+from sidecar.dialects.reading import Object, UnreadableError, a_text, an_object
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sidecar.dialects.agent import Outgoing, Part, Seen
+    from sidecar.dialects.agent import Outgoing, Part, Seen, TaskSeen
 
 VERSION: str = "0.3"
 HEADERS: Mapping[str, str] = {}
@@ -40,8 +33,7 @@ def write_message(message: Outgoing) -> Object:
         "role": "user",
         "parts": [write_part(part) for part in message.parts],
     }
-    given = {"contextId": message.context_id, "taskId": message.task_id, "metadata": message.metadata}
-    return made | {key: value for key, value in given.items() if value is not None}
+    return made | addressed(message)
 
 
 def write_part(part: Part) -> Object:
@@ -79,40 +71,16 @@ def read_event(result: object) -> Seen:
         case "message":
             return MessageSeen(plain_parts(value.get("parts")))
         case "status-update":
-            state, message = _status(value)
-            return StatusSeen(a_text(value, "taskId", "a status update"), state, message)
+            return status_seen(value, _state)
         case "artifact-update":
-            artifact = an_object(value.get("artifact"), "the artifact of an update")
-            return PieceSeen(
-                a_text(value, "taskId", "an artifact update"),
-                _artifact(artifact),
-                append=value.get("append") is True,
-                last=value.get("lastChunk") is True,
-            )
-    raise UnreadableError("a result is neither a task, a message, nor an update of either kind")
+            return piece_seen(value)
+    raise UnreadableError(NEITHER)
 
 
 def read_task(result: object) -> TaskSeen:
     """Read a task. Raises UnreadableError."""
-    value = an_object(result, "a task")
-    state, message = _status(value)
-    return TaskSeen(
-        a_text(value, "id", "a task"),
-        text_or(value, "contextId"),
-        state,
-        message,
-        tuple(_artifact(artifact) for artifact in objects(value.get("artifacts"))),
-    )
+    return task_seen(result, _state)
 
 
-def _status(holder: Object) -> tuple[str, tuple[Part, ...]]:
-    status = an_object(holder.get("status"), "a status")
-    state = a_text(status, "state", "a status")
-    message = status.get("message")
-    parts = plain_parts(message.get("parts")) if type(message) is dict else ()
-    return state if state in KNOWN else "unknown", parts
-
-
-def _artifact(value: Object) -> ArtifactSeen:
-    parts = plain_parts(value.get("parts"))
-    return ArtifactSeen(text_or(value, "artifactId"), maybe_text(value, "name"), parts)
+def _state(status: Object) -> str:
+    return a_text(status, "state", "a status")

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sidecar.dialects.agent import (
-    KNOWN,
-    ArtifactSeen,
-    MessageSeen,
-    PieceSeen,
-    StatusSeen,
-    TaskSeen,
-    plain_parts,
-)
-from sidecar.dialects.reading import Object, UnreadableError, a_text, an_object, maybe_text, objects, text_or
+from sidecar.dialects.a2a_seen import NEITHER, addressed, piece_seen, status_seen, task_seen
+from sidecar.dialects.agent import MessageSeen, plain_parts
+from sidecar.dialects.reading import Object, UnreadableError, an_object, text_or
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from sidecar.dialects.agent import Outgoing, Part, Seen
+    from sidecar.dialects.agent import Outgoing, Seen, TaskSeen
 
 VERSION: str = "1.0"
 HEADERS: Mapping[str, str] = {"A2A-Version": "1.0"}
@@ -32,8 +25,7 @@ SUBSCRIBE: str | None = "SubscribeToTask"
 def write_message(message: Outgoing) -> Object:
     """Return a message of the user; its parts are as they stand."""
     made: Object = {"messageId": message.message_id, "role": "ROLE_USER", "parts": list(message.parts)}
-    given = {"contextId": message.context_id, "taskId": message.task_id, "metadata": message.metadata}
-    return made | {key: value for key, value in given.items() if value is not None}
+    return made | addressed(message)
 
 
 def send_params(message: Outgoing) -> Object:
@@ -54,41 +46,16 @@ def read_event(result: object) -> Seen:
     if "message" in value:
         return MessageSeen(plain_parts(an_object(value["message"], "a message").get("parts")))
     if "statusUpdate" in value:
-        update = an_object(value["statusUpdate"], "a status update")
-        state, message = _status(update)
-        return StatusSeen(a_text(update, "taskId", "a status update"), state, message)
+        return status_seen(an_object(value["statusUpdate"], "a status update"), _state)
     if "artifactUpdate" in value:
-        update = an_object(value["artifactUpdate"], "an artifact update")
-        return PieceSeen(
-            a_text(update, "taskId", "an artifact update"),
-            _artifact(an_object(update.get("artifact"), "the artifact of an update")),
-            append=update.get("append") is True,
-            last=update.get("lastChunk") is True,
-        )
-    raise UnreadableError("a result is neither a task, a message, nor an update of either kind")
+        return piece_seen(an_object(value["artifactUpdate"], "an artifact update"))
+    raise UnreadableError(NEITHER)
 
 
 def read_task(result: object) -> TaskSeen:
     """Read a task. Raises UnreadableError."""
-    value = an_object(result, "a task")
-    state, message = _status(value)
-    return TaskSeen(
-        a_text(value, "id", "a task"),
-        text_or(value, "contextId"),
-        state,
-        message,
-        tuple(_artifact(artifact) for artifact in objects(value.get("artifacts"))),
-    )
+    return task_seen(result, _state)
 
 
-def _status(holder: Object) -> tuple[str, tuple[Part, ...]]:
-    status = an_object(holder.get("status"), "a status")
-    state = text_or(status, "state", "unknown").removeprefix("TASK_STATE_").lower().replace("_", "-")
-    message = status.get("message")
-    parts = plain_parts(message.get("parts")) if type(message) is dict else ()
-    return state if state in KNOWN else "unknown", parts
-
-
-def _artifact(value: Object) -> ArtifactSeen:
-    parts = plain_parts(value.get("parts"))
-    return ArtifactSeen(text_or(value, "artifactId"), maybe_text(value, "name"), parts)
+def _state(status: Object) -> str:
+    return text_or(status, "state", "unknown").removeprefix("TASK_STATE_").lower().replace("_", "-")
