@@ -20,7 +20,7 @@ from sidecar.planes.memory import Memory
 from sidecar.planes.reading import Tree
 from sidecar.planes.reading import read as read_any
 from tests.support import swapper
-from tests.support.planes import SECRET, SECRET_SHA, entries, read, write
+from tests.support.planes import SECRET, SECRET_SHA, contested, entries, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,24 +34,8 @@ PATHS = (b"file", b"dir/f", b"deep/a/f", b"link/f", b"deep/a/up/dir/f", b"outsid
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """An export, a secret beside it and another beside the workspace, and links to both that wait for their turn."""
-    workspace = tmp_path / "w"
-    write(tmp_path / "outside/f", SECRET)
-    write(workspace / "outside/f", SECRET)
-    write(workspace / "outside/a/f", SECRET)
-    for name in ("root/file", "root/dir/f", "root/deep/a/f", "real/f"):
-        write(workspace / name, b"inside")
-    for name, target in {
-        "link-out": "../outside",
-        "link-up": "../../../outside",
-        "link-outside": "../outside",
-        "link-far": str(tmp_path / "outside"),
-        "link-abs": str(workspace / "outside"),
-        "root/link": "dir",
-        "root/deep/a/up": "../..",
-    }.items():
-        (workspace / name).symlink_to(target)
-    return workspace
+    """What everybody fights over."""
+    return contested(tmp_path)
 
 
 @contextlib.contextmanager

@@ -4,30 +4,19 @@ from __future__ import annotations
 
 import random
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.killing import killed_after
 from tests.support.sessions import SESSION, session
 
-ROOT = Path(__file__).parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOLD_BY = "tests.support.acknowledging"
 ROUNDS = 4
-
-
-def killed_after(lines: int, directory: Path) -> list[list[str]]:
-    """Run the acknowledging process, kill it after so many lines, and return all that it printed whole."""
-    command = [sys.executable, "-m", "tests.support.acknowledging", str(directory)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        said = [child.stdout.readline() for _ in range(lines)]
-        child.kill()
-        said += child.stdout.readlines()
-        child.wait()
-    assert all(said[:lines]), "the process ended by itself"
-    return [line.decode().split() for line in said if line.endswith(b"\n")]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -38,7 +27,7 @@ async def test_nothing_acknowledged_is_lost_by_a_kill(tmp_path: Path, seed: int)
     frames: dict[int, str] = {}
     states: dict[str, str] = {}
     for _ in range(ROUNDS):
-        for what, task_id, *number in killed_after(rng.randrange(1, 400), tmp_path):
+        for what, task_id, *number in map(str.split, killed_after(rng.randrange(1, 400), TOLD_BY, tmp_path)):
             if what == "frame":
                 assert frames.setdefault(int(number[0]), task_id) == task_id
             elif what == "submitted":

@@ -5,32 +5,21 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from hashlib import sha256
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from sidecar.events import TERMINAL
+from tests.support.killing import killed_after
 from tests.support.sessions import capsule, session
 
-ROOT = Path(__file__).parents[2]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TOLD_BY = "tests.support.toiling"
 ROUNDS = 5
-
-
-def killed_after(lines: int, directory: Path) -> list[list[str]]:
-    """Run the toiling process, kill it after so many lines, and return all that it printed whole."""
-    command = [sys.executable, "-m", "tests.support.toiling", str(directory)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        said = [child.stdout.readline() for _ in range(lines)]
-        child.kill()
-        said += child.stdout.readlines()
-        child.wait()
-    assert all(said[:lines]), "the process ended by itself"
-    return [line.decode().rstrip("\n").split(" ") for line in said if line.endswith(b"\n")]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -42,7 +31,8 @@ async def test_no_work_that_was_acknowledged_is_lost_by_a_kill(tmp_path: Path, s
     replies: dict[str, str] = {}
     frames: dict[int, str] = {}
     for _ in range(ROUNDS):
-        for what, name, *rest in killed_after(rng.randrange(1, 600), tmp_path):
+        for line in killed_after(rng.randrange(1, 600), TOLD_BY, tmp_path):
+            what, name, *rest = line.split(" ")
             if what == "submitted":
                 submitted.add(name)
             elif what == "answered":

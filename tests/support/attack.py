@@ -23,7 +23,7 @@ from sidecar.model import Containment, FilesExport
 from sidecar.planes.memory import Memory
 from sidecar.planes.routes import Planes
 from tests.support import kinds, swapper
-from tests.support.planes import RESOLVERS, SECRET, SECRET_SHA, capsule, write
+from tests.support.planes import RESOLVERS, SECRET, SECRET_SHA, capsule, contested, write
 from tests.support.ports import served_on_a_port
 from tests.support.rawhttp import read_answer
 
@@ -42,24 +42,9 @@ CLIENTS = 3
 
 
 def prepare(place: Path) -> Path:
-    """Make an export, secrets beside it, and links that wait for their turn; returns the workspace."""
-    workspace = place / "w"
-    write(place / "outside/f", SECRET)
-    for name in ("outside/f", "outside/a/f"):
-        write(workspace / name, SECRET)
+    """Make what everybody fights over, and a file that hard links lead to; returns the workspace."""
+    workspace = contested(place)
     write(workspace / "outside/hard", HARD)
-    for name in ("root/file", "root/dir/f", "root/deep/a/f", "real/f"):
-        write(workspace / name, b"inside")
-    for name, target in {
-        "link-out": "../outside",
-        "link-up": "../../../outside",
-        "link-outside": "../outside",
-        "link-far": str(place / "outside"),
-        "link-abs": str(workspace / "outside"),
-        "root/link": "dir",
-        "root/deep/a/up": "../..",
-    }.items():
-        (workspace / name).symlink_to(target)
     return workspace
 
 

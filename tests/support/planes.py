@@ -143,3 +143,24 @@ def read(resolver: Resolver, tree: Tree, path: bytes, max_bytes: int, memory: Me
     content = reading.read(resolver, tree, path, max_bytes, memory)
     assert isinstance(content, reading.Content)
     return content
+
+
+def contested(place: Path) -> Path:
+    """Make an export, secrets in its workspace and beside that, and links that wait for their turn; returns the workspace."""
+    workspace = place / "w"
+    write(place / "outside/f", SECRET)
+    for name in ("outside/f", "outside/a/f"):
+        write(workspace / name, SECRET)
+    for name in ("root/file", "root/dir/f", "root/deep/a/f", "real/f"):
+        write(workspace / name, b"inside")
+    for name, target in {
+        "link-out": "../outside",
+        "link-up": "../../../outside",
+        "link-outside": "../outside",
+        "link-far": str(place / "outside"),
+        "link-abs": str(workspace / "outside"),
+        "root/link": "dir",
+        "root/deep/a/up": "../..",
+    }.items():
+        (workspace / name).symlink_to(target)
+    return workspace
