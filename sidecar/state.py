@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import stat
 import time
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ ADMIN_TOKEN: Final = "admin.token"  # noqa: S105 - the name of a file
 TOKEN_PREFIX: Final = "sc_adm_"  # noqa: S105 - makes a leaked token recognisable
 
 _TOKEN_BYTES: Final = 32
+_MADE: Final = re.compile(rb"sc_adm_[A-Za-z0-9_-]{43}\n")
+"""What a token is that the sidecar made itself."""
 _TOKEN_MIN_LENGTH: Final = 16
 _MAX_FILE: Final = 64 * 1024
 _START_TIME_FIELD: Final = 22
@@ -177,12 +180,28 @@ def read_admin_token(directory: str | Path) -> str:
     return token.decode("ascii")
 
 
-class State:
-    """An open state directory; whoever has one is the only daemon on it. Close it, or use it in a `with`."""
+def _is_spoilt(path: Path) -> bool:
+    """Return whether a token that the sidecar made can be used by others by now.
 
-    def __init__(self, directory: Path, lock: int, admin_token: str) -> None:
+    Not by anybody's mistake, necessarily: Kubernetes opens all files of a volume to its `fsGroup`. One that the operator
+    brought is the operator's to replace.
+    """
+    facts = path.lstat()
+    if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid() or not facts.st_mode & OTHERS:
+        return False
+    return _MADE.fullmatch(path.read_bytes()) is not None
+
+
+class State:
+    """An open state directory; whoever has one is the only daemon on it. Close it, or use it in a `with`.
+
+    `renewed` says whether the admin token is a new one because others could use the one before.
+    """
+
+    def __init__(self, directory: Path, lock: int, admin_token: str, *, renewed: bool = False) -> None:
         self.directory = directory
         self.admin_token = admin_token
+        self.renewed = renewed
         self._lock = lock
 
     @classmethod
@@ -196,10 +215,12 @@ class State:
         lock = take_lock(path)
         try:
             (path / RUN).unlink(missing_ok=True)  # of a daemon that was killed: the lock says that it is gone
-            if not os.path.lexists(path / ADMIN_TOKEN):
+            there = os.path.lexists(path / ADMIN_TOKEN)
+            renewed = there and _is_spoilt(path / ADMIN_TOKEN)
+            if renewed or not there:
                 secret = base64.urlsafe_b64encode(os.urandom(_TOKEN_BYTES)).rstrip(b"=")
                 write_atomically(path / ADMIN_TOKEN, TOKEN_PREFIX.encode() + secret + b"\n")
-            return cls(path, lock, read_admin_token(path))
+            return cls(path, lock, read_admin_token(path), renewed=renewed)
         except OSError as error:
             os.close(lock)
             raise SidecarError(f"cannot write in the state directory {path}: {reason(error)}") from error

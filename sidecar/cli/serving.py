@@ -34,6 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     leave_client_out()
 
+    import structlog
+
     from sidecar import state
     from sidecar.config.loading import Flags, ephemeral_ports, load, locate
     from sidecar.daemon.daemon import Daemon
@@ -50,6 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     gc.freeze()  # what was imported is looked at no more; capsules may go again, and what they leave is collected
     directory = state.default_state_dir(environ, arguments.state, config.state)
     with state.State.open(directory) as opened:
+        if opened.renewed:
+            structlog.get_logger().warning("admin_token_renewed", path=str(directory / state.ADMIN_TOKEN))
         store = _open_store(opened.database, new=arguments.new_state)
         try:
             origin = Origin(

@@ -139,6 +139,24 @@ def test_a_token_that_is_no_secret_is_refused(home: Path, text: str, permissions
     State.open(home).close()  # the refused start let go of the lock
 
 
+@pytest.mark.parametrize("permissions", [0o660, 0o604])
+def test_a_token_of_its_own_that_was_opened_to_others_is_made_anew(home: Path, permissions: int) -> None:
+    """Kubernetes opens a whole volume to the pod's group: the next start comes all the same, and with another token."""
+    with State.open(home) as first:
+        assert not first.renewed
+    for path in home.iterdir():
+        path.chmod(permissions)
+    home.chmod(0o2770)
+    with State.open(home) as second:
+        assert second.renewed
+        assert second.admin_token != first.admin_token
+        assert mode(home / "admin.token") == 0o600
+        assert mode(home) & 0o777 == 0o700
+    with State.open(home) as third:
+        assert not third.renewed
+        assert third.admin_token == second.admin_token
+
+
 def test_a_token_that_is_a_link_or_no_file_is_refused(home: Path) -> None:
     """Nothing but a plain file is read for a token, and nothing blocks on it."""
     home.mkdir(parents=True, mode=0o700)
