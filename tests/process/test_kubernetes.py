@@ -11,6 +11,7 @@ import sys
 import venv
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import Request, urlopen
 
 import pytest
 import yaml
@@ -98,6 +99,24 @@ def test_the_sidecar_is_a_native_one_without_any_right() -> None:
         }
 
 
+def test_the_state_is_a_directory_of_its_own_in_a_volume_that_is_root_s() -> None:
+    """By `fsGroup` a volume is its group's and still belongs to root: the sidecar makes a directory in it, once opened."""
+    spec = pod()
+    (sidecar_,) = spec["initContainers"]
+    state = Path(next(one["value"] for one in sidecar_["env"] if one["name"] == "SIDECAR_STATE"))
+    (volume,) = (m["mountPath"] for m in sidecar_["volumeMounts"] if m["name"] == "state")
+    assert Path(volume) in state.parents
+    assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
+    assert spec["securityContext"]["fsGroupChangePolicy"] == "OnRootMismatch"
+
+
+def test_the_probes_name_a_host_that_is_always_let_in() -> None:
+    """With `desk.allowed_hosts` the pod's address, which kubelets would name, is a stranger's."""
+    (sidecar_,) = pod()["initContainers"]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert sidecar_[probe]["httpGet"]["httpHeaders"] == [{"name": "Host", "value": "localhost"}]
+
+
 def test_the_pod_s_two_containers_serve_a_capsule_and_a_new_manifest_arrives(tmp_path: Path) -> None:
     """The configuration, the capsule and the worker as they would be mounted; the paths alone are the test's."""
     port = free_port()
@@ -114,6 +133,7 @@ def test_the_pod_s_two_containers_serve_a_capsule_and_a_new_manifest_arrives(tmp
     ):
         text = re.sub(rf"(?<=[ ]){path}", str(tmp_path / here), text)
     text = text.replace("host: 0.0.0.0", "host: 127.0.0.1").replace("port: 24000", f"port: {port}")
+    text = text.replace("desk:\n", "desk:\n  allowed_hosts: [desk.example]\n")
     config = tmp_path / "config.yaml"
     config.write_text(text)
     state = tmp_path / "state"
@@ -123,6 +143,11 @@ def test_the_pod_s_two_containers_serve_a_capsule_and_a_new_manifest_arrives(tmp
             answer = sidecar("send", "hello", "Ann", "--state", str(state))
         assert (answer.returncode, answer.stdout) == (0, "Hello Ann!\n")
         assert spawned.card("hello")["url"] == f"hello:{port}"
+        for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+            asked = pod()["initContainers"][0][probe]["httpGet"]
+            headers = {header["name"]: header["value"] for header in asked["httpHeaders"]}
+            with urlopen(Request(spawned.desk + asked["path"], headers=headers), timeout=10) as told:
+                assert told.status == 200
         newer = tmp_path / "capsules" / "hello"
         mount("hello-capsule", newer)
         manifest = newer / "..data" / "murmur.yaml"

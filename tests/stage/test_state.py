@@ -245,6 +245,29 @@ def test_a_directory_in_one_of_another_user_is_proposed_where_it_can_be_made(
         assert (f"such as {home}/sidecar" in str(caught.value)) is proposed
 
 
+@pytest.mark.skipif(not AS_ROOT, reason="only root can become another user for a while")
+def test_a_directory_in_a_volume_of_root_and_of_our_group_is_made_and_found_again() -> None:
+    """So `fsGroup` of Kubernetes hands a volume to a pod, and it may open all that is in it to the group once more."""
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        volume = Path(made) / "volume"
+        volume.mkdir()
+        os.chown(volume, 0, 65534)
+        volume.chmod(0o2775)
+        os.setegid(65534)
+        os.seteuid(65534)
+        try:
+            State.open(volume / "state").close()
+            for path in (volume / "state").iterdir():
+                path.chmod(mode(path) | 0o060)
+            (volume / "state").chmod(0o2770)
+            with State.open(volume / "state") as opened:
+                assert opened.renewed
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
+
+
 def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     """A path that is no directory, or leads through none, is one plain error."""
     (tmp_path / "file").write_text("")
