@@ -14,6 +14,7 @@ import structlog
 from sidecar.daemon.front_desk import FrontDesk
 from sidecar.daemon.reload import Reloader
 from sidecar.daemon.stages import Stages
+from sidecar.daemon.status import status_line
 from sidecar.errors import RefusedError, refusal
 from sidecar.model import CapsuleState
 from sidecar.ops.limits import claim_descriptors
@@ -119,6 +120,7 @@ class Daemon:
             # Who asks for the end now has it: nothing is left that a signal could cut short.
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_IGN)
+        self._notifier.status("stopped")
         log.info("stopped")
 
     async def _serve(self) -> None:
@@ -234,11 +236,7 @@ class Daemon:
         return {str(s): counts[s] for s in CapsuleState if counts[s] or s is CapsuleState.SERVING}
 
     def _status(self) -> str:
-        told = ", ".join(f"{count} {state}" for state, count in self._counts().items())
-        refused = (
-            f"; configuration refused: {self._reloader.refused}" if self._reloader.refused is not None else ""
-        )
-        return f"{told}; desk at {self._desk.url}{refused}"
+        return status_line(self._stages.registry.view, self._counts(), self._desk.url, self._reloader.refused)
 
     async def _reload(self) -> ReloadResult:
         if self._ready:

@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sidecar.model import CapsuleStatus, ConfigStatus, LastError, RootStatus
+from sidecar.model import CapsuleState, CapsuleStatus, ConfigStatus, LastError, RootStatus
 from sidecar.registry.places import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from sidecar.model import CapsuleState, Work
+    from sidecar.model import Work
     from sidecar.registry.places import Places
 
 
@@ -48,6 +48,10 @@ class View:
     def states(self) -> Counter[CapsuleState]:
         """Return how many capsules do what, without making their rows."""
         return Counter(place.state for place in self._places)
+
+    def behind(self) -> int:
+        """Return how many capsules are served by their last good manifest, since the newest is refused."""
+        return sum(place.error is not None and place.state is CapsuleState.SERVING for place in self._places)
 
     def roots(self) -> Sequence[RootStatus]:
         """Return the configured roots, in configured order."""

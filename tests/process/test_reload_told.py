@@ -114,3 +114,35 @@ def test_a_busy_desk_port_is_named_and_tried_again(config: Path, root: Path, tmp
             assert len(spawned.events("config_refused")) == 1
             while "configuration refused: " in manager.recv(4096).decode():
                 pass
+
+
+def test_the_service_manager_is_shown_what_needs_a_look(root: Path, tmp_path: Path) -> None:
+    """Last good manifests and roots that cannot be read are counted in the status line, until they are mended."""
+    address = "\0sidecar-test-look-" + str(os.getpid())
+    other = tmp_path / "other"
+    other.mkdir()
+    manifest = root / "a" / "murmur.yaml"
+    good = manifest.read_text()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        manager.settimeout(20)
+
+        def until_status(text: str) -> None:
+            while text not in manager.recv(4096).decode():
+                pass
+
+        arguments = ["--root", str(root), "--root", str(other)]
+        with running(
+            arguments, state=tmp_path / "state", env={"NOTIFY_SOCKET": "@" + address[1:]}
+        ) as spawned:
+            until_status(f"STATUS=1 serving; desk at {spawned.desk}")
+            manifest.write_text("name: [")
+            until_status("STATUS=1 serving; 1 by the last good manifest; desk at")
+            other.rename(tmp_path / "away")
+            until_status("STATUS=1 serving; 1 by the last good manifest; 1 root not read; desk at")
+            (tmp_path / "away").rename(other)
+            manifest.write_text(good)
+            until_status(f"STATUS=1 serving; desk at {spawned.desk}")
+            spawned.signal(signal.SIGTERM)
+            until_status("STATUS=stopping")
+            until_status("STATUS=stopped")
