@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from sidecar.errors import unreadable
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -83,7 +85,7 @@ def _read(part: str, path: str) -> tuple[bytes, os.stat_result]:
                 raise CertificateError(part, f"{path} is no file")
             found = file.read(MOST + 1)
     except OSError as error:
-        raise CertificateError(part, f"{path} cannot be read: {error.strerror}") from None
+        raise CertificateError(part, f"{path} {unreadable(error)}") from None
     if len(found) > MOST:
         raise CertificateError(part, f"{path} is longer than {MOST} bytes")
     return found, facts

@@ -22,6 +22,12 @@ def visible(text: str) -> str:
     )
 
 
+def unreadable(error: OSError) -> str:
+    """Say behind a path that it cannot be read, why, and what to do where another user may be the reason."""
+    remedy = " (let the user that runs the sidecar read it)" if isinstance(error, PermissionError) else ""
+    return f"cannot be read: {error.strerror}{remedy}"
+
+
 class Severity(StrEnum):
     """How bad a problem is: an error refuses the file, a warning does not."""
 

@@ -27,7 +27,7 @@ def reason(error: OSError) -> str:
 
 def as_who(error: OSError) -> str:
     """Return what to add where it may help to be another user."""
-    return "; run this as the sidecar's user" if isinstance(error, PermissionError) else ""
+    return "; run this as root, or as the sidecar's user" if isinstance(error, PermissionError) else ""
 
 
 def _missing(path: Path) -> Iterator[Path]:

@@ -73,12 +73,17 @@ def explained(error: sqlite3.Error | OSError, name: str, doing: str) -> StoreErr
     code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return corrupt(name, error)
+    owners = "check owner and mode of the file, of those beside it, and of their directory"
     causes = {
         sqlite3.SQLITE_FULL: "the disk is full; free some space and it goes on by itself",
         sqlite3.SQLITE_BUSY: "another program holds it locked; it goes on by itself once that ends",
-        sqlite3.SQLITE_READONLY: "it may not be written; check the owner and mode of the file and its directory",
+        sqlite3.SQLITE_READONLY: f"it may not be written; {owners}",
+        sqlite3.SQLITE_CANTOPEN: f"it may not be opened; {owners}",
     }
-    return StoreError(f"{name}: cannot {doing}: {causes.get(code, error)}")
+    if isinstance(error, PermissionError):
+        code = sqlite3.SQLITE_CANTOPEN
+    why = error.strerror if isinstance(error, OSError) else error
+    return StoreError(f"{name}: cannot {doing}: {causes.get(code, why)}")
 
 
 def sync_directory(path: str) -> None:

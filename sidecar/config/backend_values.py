@@ -18,6 +18,7 @@ from pydantic_core import PydanticCustomError
 from sidecar.config import hosts
 from sidecar.config.quantities import quoted
 from sidecar.config.values import NOT_ALLOWED, Bases, Given, no_twins, not_allowed, path, text, wrong_type
+from sidecar.errors import unreadable
 from sidecar.model import Secret
 
 EXAMPLE: Final = "[python3, agent.py]"
@@ -90,7 +91,7 @@ def _of_file(name: str, bases: Bases) -> Secret:
         bases.files[name] = _read(name)
     found = bases.files[name]
     if isinstance(found, str):
-        raise _refusal(f"{name} cannot be read: {found}")
+        raise _refusal(f"{name} {found}")
     try:
         return _sendable(found.decode(), name)
     except UnicodeDecodeError:
@@ -98,15 +99,17 @@ def _of_file(name: str, bases: Bases) -> Secret:
 
 
 def _read(name: str) -> bytes | str:
-    """Return the bytes of a file, or why it cannot be read. Waits for nobody, as it would where a pipe is named."""
+    """Return the bytes of a file, or that it cannot be read, and why. Waits for nobody, as it would where a pipe is named."""
     try:
         with open(name, "rb", opener=_open) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return "it is no file"
+                return "cannot be read: it is no file"
             found = file.read(LONGEST_SECRET + 1)
     except OSError as error:
-        return str(error.strerror)
-    return found if len(found) <= LONGEST_SECRET else f"it is longer than {LONGEST_SECRET} bytes"
+        return unreadable(error)
+    return (
+        found if len(found) <= LONGEST_SECRET else f"cannot be read: it is longer than {LONGEST_SECRET} bytes"
+    )
 
 
 def _open(name: str, flags: int) -> int:

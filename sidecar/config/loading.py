@@ -20,7 +20,7 @@ from sidecar.config.problems import Sources, text_keys
 from sidecar.config.quantities import PortRange, parse_ports
 from sidecar.config.schema import DEFAULT_ROOT, Config, Keys, Places
 from sidecar.config.values import Bases, Given
-from sidecar.errors import InputError, Problem, Severity
+from sidecar.errors import InputError, Problem, Severity, unreadable
 from sidecar.yamlfile import Document, YamlError, examine
 
 if TYPE_CHECKING:
@@ -164,8 +164,7 @@ def _read(path: str, shown: str) -> bytes:
             return file.read(MAX_BYTES + 1)
     except OSError as error:
         hint = "; `sidecar init` writes one" if isinstance(error, FileNotFoundError) else ""
-        message = f"cannot be read: {error.strerror}{hint}"
-        raise _refusal([Problem(shown, 0, 0, UNREADABLE, "", message)]) from None
+        raise _refusal([Problem(shown, 0, 0, UNREADABLE, "", f"{unreadable(error)}{hint}")]) from None
 
 
 def _parse(data: bytes, file: str) -> Document:

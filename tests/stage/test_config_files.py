@@ -10,6 +10,7 @@ import pytest
 from sidecar import config
 from sidecar.errors import InputError
 from sidecar.model import Secret
+from tests.support.somebody import AS_ROOT, open_place, somebody
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +51,26 @@ def test_a_file_that_is_missing_is_said_with_the_way_to_make_one(tmp_path: Path)
         refused(missing)
         == f"{missing}: E-CFG-001 cannot be read: No such file or directory; `sidecar init` writes one"
     )
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="only root can become another user for a while")
+def test_a_file_that_another_user_alone_may_read_is_said_with_what_to_do() -> None:
+    """The configuration, a secret, a certificate: all of them in the same words."""
+    said = "cannot be read: Permission denied (let the user that runs the sidecar read it)"
+    with open_place() as place:
+        file, secret = place / "c.yaml", place / "secret"
+        file.touch(mode=0o600)
+        secret.touch(mode=0o600)
+        with somebody():
+            assert refused(str(file)) == f"{file}: E-CFG-001 {said}"
+        file.chmod(0o644)
+        for text, key in (
+            ("auth: {worker_token: {file: secret}}", "auth.worker_token"),
+            ("desk: {tls: {cert: secret, key: secret}}", "desk.tls.cert"),
+        ):
+            file.write_text(text)
+            with somebody():
+                assert refused(str(file)).endswith(f"{key}: {secret} {said}")
 
 
 def test_a_directory_is_no_configuration(tmp_path: Path) -> None:

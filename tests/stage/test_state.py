@@ -7,7 +7,6 @@ import os
 import stat
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,7 @@ import pytest
 from sidecar import state
 from sidecar.errors import SidecarError
 from sidecar.state import State
-
-AS_ROOT = os.geteuid() == 0
+from tests.support.somebody import AS_ROOT, NOBODY, open_place, somebody
 
 HOLDER = """
 import sys
@@ -231,41 +229,39 @@ def test_a_directory_in_one_of_another_user_is_proposed_where_it_can_be_made(
     proposed: bool,  # noqa: FBT001 - a parameter
 ) -> None:
     """Advice that cannot be followed is none."""
-    with tempfile.TemporaryDirectory() as made:
-        home = Path(made) / "state"
+    with open_place() as place:
+        home = place / "state"
         home.mkdir()
         home.chmod(permissions)
-        Path(made).chmod(0o755)
-        os.seteuid(65534)
-        try:
-            with pytest.raises(SidecarError, match="belongs to another user") as caught:
-                State.open(home)
-        finally:
-            os.seteuid(0)
+        with somebody(), pytest.raises(SidecarError, match="belongs to another user") as caught:
+            State.open(home)
         assert (f"such as {home}/sidecar" in str(caught.value)) is proposed
 
 
 @pytest.mark.skipif(not AS_ROOT, reason="only root can become another user for a while")
 def test_a_directory_in_a_volume_of_root_and_of_our_group_is_made_and_found_again() -> None:
     """So `fsGroup` of Kubernetes hands a volume to a pod, and it may open all that is in it to the group once more."""
-    with tempfile.TemporaryDirectory() as made:
-        Path(made).chmod(0o755)
-        volume = Path(made) / "volume"
+    with open_place() as place:
+        volume = place / "volume"
         volume.mkdir()
-        os.chown(volume, 0, 65534)
+        os.chown(volume, 0, NOBODY)
         volume.chmod(0o2775)
-        os.setegid(65534)
-        os.seteuid(65534)
-        try:
+        with somebody():
             State.open(volume / "state").close()
             for path in (volume / "state").iterdir():
                 path.chmod(mode(path) | 0o060)
             (volume / "state").chmod(0o2770)
             with State.open(volume / "state") as opened:
                 assert opened.renewed
-        finally:
-            os.seteuid(0)
-            os.setegid(0)
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="only root can become another user for a while")
+def test_who_may_not_look_is_told_who_may() -> None:
+    """A service manager may run the sidecar as a user whom nobody can become, so root is named too."""
+    with open_place() as place:
+        State.open(place / "state").close()
+        with somebody(), pytest.raises(SidecarError, match="run this as root, or as the sidecar's user"):
+            state.read_run(place / "state")
 
 
 def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None:

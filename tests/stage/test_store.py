@@ -16,6 +16,7 @@ from sidecar.errors import StoreCorruptError, StoreError
 from sidecar.schema import SCHEMA_VERSION
 from sidecar.store import Chain, Store
 from tests.support.gates import Gate
+from tests.support.somebody import AS_ROOT, NOBODY, open_place, somebody
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -287,6 +288,28 @@ def test_a_file_that_is_no_database_is_corrupt_at_start(path: Path) -> None:
     with pytest.raises(StoreCorruptError, match="--new-state") as caught:
         Store.open(str(path))
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.skipif(not AS_ROOT, reason="only root can become another user for a while")
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+def test_a_file_of_another_user_is_said_with_what_to_check(suffix: str) -> None:
+    """A copy that root brought back, or a database that root has looked at: one line that says where to look."""
+    with open_place() as place:
+        directory = place / "state"
+        directory.mkdir()
+        os.chown(directory, NOBODY, NOBODY)
+        with somebody():
+            Store.open(str(directory / "sidecar.db")).close()
+        foreign = directory / f"sidecar.db{suffix}"
+        foreign.touch(mode=0o600)
+        os.chown(foreign, 0, 0)
+        with (
+            somebody(),
+            pytest.raises(StoreError, match="check owner and mode of the file, of those beside it") as told,
+        ):
+            Store.open(str(directory / "sidecar.db"))
+        assert str(told.value).startswith(f"{directory}/sidecar.db: cannot open it: ")
+        assert "Errno" not in str(told.value)
 
 
 @pytest.mark.parametrize("part", ["header", "middle", "cut"])
