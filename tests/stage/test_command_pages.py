@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
@@ -58,11 +59,20 @@ def test_other_shells_can_parse_their_completion(shell: str) -> None:
 
 @pytest.mark.machine
 def test_man_shows_the_page_without_a_warning() -> None:
-    """Groff finds nothing to complain about, and every command is there."""
+    """Groff finds nothing to complain about, every command is there, and lines of usages and lists stay lines."""
     page = str(generated.SHELL / generated.PAGE)
     done = subprocess.run(
-        ["man", "--warnings", "-l", page], capture_output=True, text=True, timeout=60, check=True
+        ["man", "--warnings", "-l", page],
+        env={**os.environ, "MANWIDTH": "80"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     assert done.stderr == ""
+    lines = [line.strip() for line in done.stdout.splitlines()]
+    for shell in generated.COMPLETION:
+        assert any(line.startswith(f"{shell}: ") for line in lines)
+    assert "usage: sidecar run [-h] [--config FILE] [--root DIR] [--state DIR]" in lines
     for command in ("sidecar run", "sidecar check", "sidecar send", "sidecar completion"):
         assert command in done.stdout

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, RawDescriptionHelpFormatter, _SubParsersAction
 from functools import partial
 from importlib.metadata import version
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 SHELL: Final = Path(__file__).parents[2] / "sidecar" / "cli" / "shell"
 COMPLETION: Final = {"bash": "sidecar.bash", "zsh": "_sidecar", "fish": "sidecar.fish"}
 PAGE: Final = "sidecar.1"
-WIDTH: Final = 90
+WIDTH: Final = 72
+"""Of usage lines, so that a page of 80 columns leaves them as they are."""
+_COMMAND: Final = re.compile(r"(?<=^\.SH COMMAND )[^\n]*\n(?:(?!\.)[^\n]*\n)+", re.MULTILINE)
+"""What a command's part of the page begins with: its usage and its description."""
 _COMPLETE: Final = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
 
 
@@ -53,6 +57,8 @@ def manual() -> str:
     data = {"project_name": "sidecar", "description": "a front door for agent capsules"}
     page = str(Manpage(parser, format="pretty", _data=data))
     body, epilog = page.partition("\n")[2].split(".SH COMMENTS\n")
+    # prose is filled, but the lines of a usage, or of a list such as "bash: …", stay lines
+    body = _COMMAND.sub(lambda found: re.sub(r"(?<=.)\n(?= |[a-z]+: )", "\n.br\n", found[0]), body)
     head = f'.TH SIDECAR "1" "" "sidecar {version("capsule-sidecar")}" "User Commands"'
     return f"{head}\n{body}.SH EXIT STATUS AND ENVIRONMENT\n.nf\n{epilog.strip()}\n.fi\n"
 
