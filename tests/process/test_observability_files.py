@@ -47,7 +47,6 @@ def test_dashboard_and_alerts_ask_for_nothing_that_is_not_there() -> None:
     assert asked <= documented()
     assert {name for name in documented() if name.startswith("sidecar_")} - asked <= {
         "sidecar_build_info",
-        "sidecar_desk_requests_total",
         "sidecar_handle_calls_total",
         "sidecar_config_last_success_timestamp_seconds",
     }
