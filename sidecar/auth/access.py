@@ -206,6 +206,14 @@ class Access:
                 refusal("rate_limited", "Too many requests; try again later.", ("retry-after", str(wait)))
             )
 
+    def confirm(self, capsule: Capsule, caller: Caller, *, door: bool = False) -> None:
+        """Look again at a caller who was let in a while ago, before the rest of a request came.
+
+        `capsule` is that one as it is served now. Raises RefusedError 401 where the credential has ended meanwhile.
+        """
+        if not self.still_good(capsule, caller, door=door):
+            raise RefusedError(UNAUTHORIZED)
+
     def issue(self, capsule: Capsule, caller: Caller) -> RuntimeAuth:
         """Exchange an agent key that speaks for an end user for a runtime token of that one.
 
@@ -245,7 +253,7 @@ class Access:
         if caller.expires_at is not None and now >= caller.expires_at:
             return False
         if isinstance(grip, MoiKey):
-            return grip in self.moi_keys
+            return grip in self.moi_keys and grip.sees(capsule.settings.moi_workspace)
         if not isinstance(grip, KeyGrip):
             return grip in (auth.personal_tokens or ()) or grip in auth.providers
         key = self._ring.get(grip.key_id)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from sidecar.model import PersonalToken, Secret
 
 PREFIX: Final = "sc_pat_"
+SYSTEM: Final = "system"
+"""The workspace of the MOI view whose agents everybody sees."""
 
 
 def member_with(tokens: Sequence[PersonalToken], text: str) -> PersonalToken | None:
@@ -36,6 +38,10 @@ class MoiKey:
     def owner(self) -> str:
         """Whose the tasks of its callers are."""
         return f"moi:{self.sha256.hex()[:32]}"
+
+    def sees(self, workspace: str) -> bool:
+        """Whether its callers see the agents of a workspace."""
+        return workspace in (self.workspace, SYSTEM)
 
 
 class MoiKeys:

@@ -13,6 +13,8 @@ from sidecar.errors import RefusedError
 from sidecar.web.body import read_json_body
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiohttp import web
 
     from sidecar.auth.caller import Caller
@@ -38,13 +40,21 @@ class Served(Protocol):
 class Ask:
     """One request of a caller who was let in: what it is about, and the parts of its path."""
 
-    __slots__ = ("caller", "parts", "request", "served")
+    __slots__ = ("_confirm", "caller", "parts", "request", "served")
 
-    def __init__(self, request: web.BaseRequest, served: Served, caller: Caller, parts: list[str]) -> None:
+    def __init__(
+        self,
+        request: web.BaseRequest,
+        served: Served,
+        caller: Caller,
+        parts: list[str],
+        confirm: Callable[[Capsule, Caller], None],
+    ) -> None:
         self.request = request
         self.served = served
         self.caller = caller
         self.parts = parts
+        self._confirm = confirm
 
     @property
     def door(self) -> EverrunsDoor:
@@ -66,12 +76,16 @@ class Ask:
         return everruns.read_key(list(self.request.headers.getall("Idempotency-Key", ())))
 
     async def body(self, *, optional: bool = False) -> bytes:
-        """Return the body. Raises RefusedError."""
+        """Return the body. Raises RefusedError, too where the caller's credential ended before it was there."""
         request = self.request
         if optional and request.content_length in (None, 0) and request.content.is_eof():
             return b""
         limits = cast("Connection", request.protocol).server.policy.limits
-        return await read_json_body(request, limit=limits.body, within=limits.body_timeout)
+        waits = not request.content.is_eof()
+        body = await read_json_body(request, limit=limits.body, within=limits.body_timeout)
+        if waits:
+            self._confirm(self.served.capsule, self.caller)
+        return body
 
 
 def template_of(parts: list[str]) -> str:

@@ -118,7 +118,7 @@ class Channels:
         template = template_of(parts) if parts else CHANNEL
         try:
             served, caller = await self._admitted(request, unquote(channel_id))
-            answer = await self._handled(Ask(request, served, caller, parts), template)
+            answer = await self._handled(Ask(request, served, caller, parts, self._confirm), template)
         except (ProblemError, RefusedError, UnreadableError) as error:
             problem = problem_of(error).about(path)
             return template, problem.code, wire(problem.answer())
@@ -233,6 +233,9 @@ class Channels:
                 return await stream.send(ask.request)
         finally:
             self._streams.discard(stream)
+
+    def _confirm(self, capsule: Capsule, caller: Caller) -> None:
+        self._access.confirm(self._now(capsule), caller)
 
     def _now(self, capsule: Capsule) -> Capsule:
         """Return a capsule as it is served now, or as it was."""

@@ -149,7 +149,10 @@ class Moi:
         if request.method != hdrs.METH_POST:
             raise RefusedError(_CALLED)
         limits = cast("Connection", request.protocol).server.policy.limits
+        waits = not request.content.is_eof()
         body = await read_json_body(request, limit=limits.body, within=limits.body_timeout)
+        if waits:  # what was shown may have ended meanwhile
+            visitor = await visitor_of(self._access, self._directory, request.headers)
         try:
             envelope = orjson.loads(body)
         except orjson.JSONDecodeError:

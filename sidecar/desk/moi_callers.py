@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 from aiohttp import hdrs
 from multidict import istr
 
-from sidecar.auth.caller import CHALLENGE, END_USER, STRANGER, UNAUTHORIZED, Caller, bearer_of
+from sidecar.auth.caller import (
+    CHALLENGE,
+    END_USER,
+    NO_END_USERS,
+    STRANGER,
+    UNAUTHORIZED,
+    Caller,
+    bearer_of,
+)
+from sidecar.auth.fixed import SYSTEM
 from sidecar.dialects.moi import MULTIPLE
 from sidecar.errors import RefusedError, refusal
 
@@ -20,14 +29,14 @@ if TYPE_CHECKING:
     from sidecar.auth.access import Access
     from sidecar.dialects.moi import Selection
     from sidecar.doors.moi import MoiDoor
+    from sidecar.errors import Refusal
     from sidecar.model import AuthSettings, Capsule
 
 # as the headers keep them, so that each look at them is a short one
 MOI_KEY: Final = istr("moi-key")
 API_KEY: Final = istr("X-API-Key")
 WORKSPACE: Final = istr("X-Workspace-ID")
-SYSTEM: Final = "system"
-"""The workspace whose agents everybody sees."""
+_END_USER: Final = istr(END_USER)
 
 _UNAUTHORIZED: Final = refusal(
     "unauthorized",
@@ -40,7 +49,7 @@ _NOT_YOURS: Final = refusal(
     ("www-authenticate", f'{CHALLENGE}, error="insufficient_scope"'),
 )
 _ELSEWHERE: Final = refusal("bad_request", f"agent_workspace_id may be the caller's workspace or {SYSTEM}.")
-_TWO: Final = refusal("bad_request", "agent_id and agent_code are those of different agents.")
+_TWO: Final = refusal("bad_request", "agent_id and agent_code are not those of one agent.")
 _UNKNOWN: Final = refusal("not_found", "There is no such agent.")
 _NOT_SERVED: Final = refusal("unavailable", "The agent is not available now.")
 
@@ -121,8 +130,8 @@ def sees(access: Access, headers: CIMultiDictProxy[str], capsule: Capsule) -> bo
     if not access.moi_keys:
         return False if MOI_KEY in headers else None
     given = headers.getall(MOI_KEY, ())
-    key = access.moi_keys.find(given[0]) if len(given) == 1 else None
-    return key is not None and capsule.settings.moi_workspace in (key.workspace, SYSTEM)
+    key = access.moi_keys.find(given[0]) if len(given) == 1 and _END_USER not in headers else None
+    return key is not None and key.sees(capsule.settings.moi_workspace)
 
 
 async def visitor_of(access: Access, directory: Directory, headers: CIMultiDictProxy[str]) -> Visitor:
@@ -147,14 +156,19 @@ async def visitor_of(access: Access, directory: Directory, headers: CIMultiDictP
         return _ANYBODY
     found = access.moi_caller(value) if closed else None
     if found is not None:
-        wanted = headers.get(WORKSPACE)
-        if wanted not in (None, found[1]):
-            raise RefusedError(_NOT_YOURS)
-        return Visitor(*found)
+        return _with_key(*found, headers)
     known = token is not None and await access.is_known(token, directory.auth)
     if closed and not known:
         raise RefusedError(_UNAUTHORIZED)
     return Visitor(token=token, known=known)
+
+
+def _with_key(caller: Caller, workspace: str, headers: CIMultiDictProxy[str]) -> Visitor:
+    if headers.get(WORKSPACE) not in (None, workspace):
+        raise RefusedError(_NOT_YOURS)
+    if _END_USER in headers:  # whose tasks would be everybody's who has the key
+        raise RefusedError(NO_END_USERS)
+    return Visitor(caller, workspace)
 
 
 async def admitted(
@@ -166,22 +180,26 @@ async def admitted(
 ) -> Admitted:
     """Return the agent that is meant, and who asks. Raises RefusedError: 400, 401, 403, 404, 503.
 
-    An agent that is not to be seen and one that there is not are told alike.
+    An agent that is not to be seen and one that there is not are told alike: by 404, and by 400 where both selectors
+    are given, which then are those of no agent.
     """
     workspace = selection.workspace
+    unknown = _UNKNOWN if selection.agent_id is None or selection.agent_code is None else _TWO
     if workspace is not None and visitor.token is None and workspace not in _of(visitor, directory):
         raise RefusedError(_ELSEWHERE)
     agent = _selected(directory, selection)
     if agent is None or (
         visitor.workspace is not None and agent.workspace not in (visitor.workspace, SYSTEM)
     ):
-        raise RefusedError(_UNKNOWN)
+        raise RefusedError(unknown)
     served = agent.served
     caller = visitor.caller
     if caller is None:
         if served is None and visitor.known:
-            raise RefusedError(_UNKNOWN)
-        caller = STRANGER if served is None else await _caller(access, headers, visitor, served.capsule)
+            raise RefusedError(unknown)
+        caller = STRANGER
+        if served is not None:
+            caller = await _caller(access, headers, visitor, served.capsule, unknown)
         if workspace not in (None, SYSTEM, agent.workspace):
             raise RefusedError(_ELSEWHERE)
     if workspace not in (None, agent.workspace):
@@ -199,12 +217,17 @@ def _of(visitor: Visitor, directory: Directory) -> Collection[str]:
 
 
 def _selected(directory: Directory, selection: Selection) -> Agent | None:
-    """Return the agent that both selectors lead to. Raises RefusedError where they lead to two."""
+    """Return the agent that both selectors lead to. Raises RefusedError where they lead to two.
+
+    Without a workspace, a code is one of `system`; beside an id it may also be one of that agent's workspace.
+    """
     by_id = by_code = None
     if selection.agent_id is not None:
         by_id = directory.agent(selection.agent_id)
     if selection.agent_code is not None:
         by_code = directory.coded(selection.agent_code, selection.workspace or SYSTEM)
+        if by_code is None and by_id is not None and selection.workspace is None:
+            by_code = directory.coded(selection.agent_code, by_id.workspace)
         if selection.agent_id is None:
             return by_code
         if by_id is None or by_code is None or by_id.id != by_code.id:
@@ -213,12 +236,12 @@ def _selected(directory: Directory, selection: Selection) -> Agent | None:
 
 
 async def _caller(
-    access: Access, headers: CIMultiDictProxy[str], visitor: Visitor, capsule: Capsule
+    access: Access, headers: CIMultiDictProxy[str], visitor: Visitor, capsule: Capsule, unknown: Refusal
 ) -> Caller:
     """Return whose token it is on a capsule, or that it is anybody's where the capsule has no credentials."""
     if not access.wants(capsule):
         if visitor.known:  # good for another one, which is all that it sees
-            raise RefusedError(_UNKNOWN)
+            raise RefusedError(unknown)
         return STRANGER
     if visitor.token is None:
         raise RefusedError(_UNAUTHORIZED)
@@ -226,7 +249,7 @@ async def _caller(
         return await access.bearer(capsule, visitor.token, headers.getall(END_USER, ()))
     except RefusedError as error:
         if error.refusal is UNAUTHORIZED:
-            raise RefusedError(_UNKNOWN if visitor.known else _UNAUTHORIZED) from None
+            raise RefusedError(unknown if visitor.known else _UNAUTHORIZED) from None
         raise
 
 

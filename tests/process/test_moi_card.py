@@ -74,6 +74,20 @@ def test_a_selector_is_needed_and_two_must_agree(team: Client) -> None:
     assert problem(team.card(agent_id="known", agent_code="nothing")) == INVALID
 
 
+def test_a_code_beside_an_id_may_be_one_of_that_agents_workspace(here: Home, team: Client) -> None:
+    """Whoever does not see the agent learns nothing of its code, as of an agent that there is not."""
+    other = here.client().using(moi_key=OTHER)
+    assert problem(other.card(agent_code="elsewhere")) == NOT_FOUND
+    assert named(other.card(agent_id="theirs", agent_code="elsewhere")) == "theirs"
+    for workspace, status in (("other", 200), ("system", 400)):
+        answer = other.card(agent_id="theirs", agent_code="elsewhere", agent_workspace_id=workspace)
+        assert answer.status == status
+    for stranger in (team, here.client().bearer(here.key("keyed"))):
+        told = [stranger.card(agent_id=agent, agent_code="elsewhere") for agent in ("theirs", "nobody")]
+        assert [problem(answer) for answer in told] == [INVALID] * 2
+        assert len({answer.json["msg"] for answer in told}) == 1
+
+
 def test_agents_are_seen_from_their_workspace_and_those_of_system_from_all(here: Home, team: Client) -> None:
     """What is not to be seen is told like what there is not, but for the id of the request."""
     other = here.client().using(moi_key=OTHER)
@@ -200,6 +214,18 @@ def test_a_key_speaks_for_end_users_where_it_may(here: Home) -> None:
     token = here.client().bearer(issued.json["access_token"])
     assert named(token.card(agent_id="keyed")) == "keyed"
     assert problem(token.card(agent_id="known")) == NOT_FOUND
+
+
+def test_a_key_of_the_view_speaks_for_nobody(here: Home, open_house: Home, team: Client) -> None:
+    """All who have it are one caller: who names an end user is told so, before and after a card is at hand."""
+    for _ in range(2):
+        for sent in ({"moi_key": TEAM}, {"X_API_Key": TEAM}, {"Authorization": f"Bearer {TEAM}"}):
+            speaking = here.client().using(**sent, End_User="ada")
+            assert problem(speaking.card(agent_id="known")) == (403, "ErrForbidden")
+            answer = speaking.call("message/send", message("hi"), agent_id="known")
+            assert problem(answer) == (403, "ErrForbidden")
+        assert named(team.card(agent_id="known")) == "known"
+    assert named(open_house.client().using(End_User="ada").card(agent_id="known")) == "known"
 
 
 def test_a_key_of_the_view_opens_guarded_agents_that_it_sees(here: Home, team: Client) -> None:

@@ -381,6 +381,29 @@ def test_a_key_of_the_view_that_is_gone_ends_its_streams(tmp_path: Path) -> None
             assert [number for number, _, _ in shown(stream.rest())] == list(range(3, numbers[-1] + 1))
 
 
+def test_a_capsule_that_moves_to_another_workspace_ends_the_streams_of_who_sees_it_no_more(
+    tmp_path: Path,
+) -> None:
+    """Keys of the workspace that it leaves are shown out; the tasks go on."""
+    with home(tmp_path, auth=AUTH) as here:
+        team = here.client().using(moi_key=TEAM)
+        gate = here.gates / "moved"
+        with (
+            team.stream("message/stream", message(f"hold {gate}"), agent_id="ours") as ending,
+            team.stream("message/stream", message(f"hold {gate}"), agent_id="known") as staying,
+        ):
+            task_id = first_task(ending).data["result"]["id"]
+            first_task(staying)
+            here.configure(auth=AUTH, ours="other")
+            until_sync(lambda: team.card(agent_id="ours").status == 404, what="it is not seen any more")
+            assert cut_off(ending)
+            gate.touch()
+            staying.rest()
+        here.configure(auth=AUTH)
+        until_sync(lambda: team.card(agent_id="ours").status == 200, what="it is seen again")
+        assert ended(team, task_id, "ours")["status"]["state"] == "completed"
+
+
 def cut_off(stream: Stream) -> bool:
     """Whether a stream ends without its last frame."""
     try:

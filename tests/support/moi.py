@@ -39,8 +39,8 @@ limits: {{{limits}}}
 {auth}
 capsules:
   known: {{agent_code: explore}}
-  ours: {{agent_code: explore, moi_workspace: team, members: {members}}}
-  theirs: {{moi_workspace: other}}
+  ours: {{agent_code: explore, moi_workspace: {ours}, members: {members}}}
+  theirs: {{agent_code: elsewhere, moi_workspace: other}}
   broken: {{agent_code: broken}}
   resting: {{disabled: true}}
 """
@@ -146,17 +146,23 @@ class Home:
         """Return a client without a credential."""
         return Client(self.sidecar.desk)
 
+    def operate(self, method: str, path: str, body: Any = None) -> Any:
+        """Ask the operator's API, and return what it answers."""
+        token = (self.sidecar.state / "admin.token").read_text().strip()
+        return Channel(self.sidecar.desk, "", token).send(method, f"/api/capsules/{path}", body).json
+
     def key(self, capsule_id: str, **wishes: Any) -> str:
         """Make an agent key and return its secret."""
-        token = (self.sidecar.state / "admin.token").read_text().strip()
-        made = Channel(self.sidecar.desk, "", token).send("POST", f"/api/capsules/{capsule_id}/keys", wishes)
-        found: str = made.json["key"]
+        found: str = self.operate("POST", f"{capsule_id}/keys", wishes)["key"]
         return found
 
-    def configure(self, *, auth: str = "", limits: str = "", members: bool = False) -> None:
-        """Write the configuration."""
+    def configure(
+        self, *, auth: str = "", limits: str = "", members: bool = False, ours: str = "team"
+    ) -> None:
+        """Write the configuration; `ours` is the workspace of the agent of this name."""
         root, agent = self.place / "capsules", self.place / "agent.py"
-        text = CONFIG.format(root=root, agent=agent, auth=auth, limits=limits, members=str(members).lower())
+        taken = str(members).lower()
+        text = CONFIG.format(root=root, agent=agent, auth=auth, limits=limits, members=taken, ours=ours)
         (self.place / "config.yaml").write_text(text)
 
 
