@@ -21,7 +21,7 @@ def running_of(arguments: argparse.Namespace) -> Running:
     if arguments.state is None and (arguments.config or os.environ.get("SIDECAR_CONFIG")):
         from sidecar import config
 
-        configured = config.load(arguments.config, config.Flags(), os.environ).state
+        configured = config.state_of(arguments.config, os.environ)
     return Running.find(arguments.state, configured)
 
 

@@ -3,7 +3,7 @@
 from sidecar.config.backends import CapsuleConfig, Command, Forward, Inbox, OwnCommand
 from sidecar.config.blocks import Desk, Heartbeat, Limits, Listen, Log, Root, Tasks, Watch
 from sidecar.config.credentials import Auth, MoiKeyEntry, PersonalTokenEntry, Provider
-from sidecar.config.loading import Flags, build, ephemeral_ports, load
+from sidecar.config.loading import Flags, build, ephemeral_ports, load, state_of
 from sidecar.config.quantities import PortRange
 from sidecar.config.schema import Config, json_schema
 
@@ -32,4 +32,5 @@ __all__ = [
     "ephemeral_ports",
     "json_schema",
     "load",
+    "state_of",
 ]

@@ -121,6 +121,32 @@ def build(
     return Config.unset(**values, source=source, warnings=warnings, places=Places(places), pairs=pairs)
 
 
+def state_of(path: str | None, environ: Mapping[str, str], *, cwd: str | None = None) -> str | None:
+    """Return the state directory that a configuration names, whatever else may be wrong with it; None: the default.
+
+    It is how a sidecar is found that runs on an earlier version of the file, or with secrets that are not at hand.
+    `path` and `cwd` are as for `load`. Raises InputError where the file cannot be read, or its `state` is no path.
+    """
+    named = path if path is not None else environ.get(environment.CONFIG) or None
+    here = cwd if cwd is not None else _cwd(environ)
+    over = environment.read(environ)
+    sources, directory = Sources(named, None, over.names), here
+    raw: object = {}
+    if named is not None:
+        at = os.path.normpath(os.path.join(here, named))  # noqa: PTH118 - text, kept as such
+        document = _parse(_read(at, named), named)
+        sources = Sources(named, document, over.names)
+        directory = os.path.dirname(at)  # noqa: PTH120 - likewise
+        raw = text_keys(document.value)
+    merged = _merged(raw if isinstance(raw, dict) else {}, over)
+    told = {"state": merged["state"]} if "state" in merged else {}
+    bases = Bases(directory, here, environ.get("HOME"), environ)
+    told_by = sources.of_overlay if ("state",) in over.values else sources.of_file
+    if problems := list(told_by(_errors(told, bases))):
+        raise _refusal(problems)
+    return Keys.model_validate(told, context=bases, by_alias=True, by_name=False).state
+
+
 def locate(
     path: str | None,
     flags: Flags,

@@ -161,3 +161,30 @@ def test_a_secret_whose_file_cannot_be_read_is_said_with_its_place(tmp_path: Pat
     assert refused(str(file)) == f"{place} cannot be read: it is longer than 65536 bytes"
     token.write_bytes(b"hunter2\nhunter3\n")
     assert refused(str(file)) == f"{place} holds more than one word of visible ASCII, which no token does"
+
+
+def test_the_state_is_found_however_wrong_the_rest_is(tmp_path: Path) -> None:
+    """A sidecar that runs is to be found by who has none of its secrets, or has just broken its file."""
+    file = tmp_path / "config.yaml"
+    file.write_text("state: ./here\nroots: 5\nauth: {worker_token: {env: NOT_AT_HAND}}\nunknown: {}\n")
+    with pytest.raises(InputError):
+        config.load(str(file), config.Flags(), {})
+    assert config.state_of(str(file), {}) == str(tmp_path / "here")
+    assert config.state_of("config.yaml", {"SIDECAR_CONFIG": "another.yaml"}, cwd=str(tmp_path)) == str(
+        tmp_path / "here"
+    )
+    assert config.state_of(None, {"SIDECAR_CONFIG": str(file)}) == str(tmp_path / "here")
+    assert config.state_of(str(file), {"SIDECAR_STATE": "/there"}) == "/there"
+    file.write_text("roots: []\n")
+    assert config.state_of(str(file), {}) is None
+    assert config.state_of(None, {}) is None
+
+
+def test_a_state_that_is_no_path_is_said_with_its_place(tmp_path: Path) -> None:
+    """And a file that is no YAML, since nothing can be found in it."""
+    file = tmp_path / "config.yaml"
+    for text, says in (("a: 1\nstate: [x]\n", "config.yaml:2:8"), ("state: {\n", "config.yaml:2:1")):
+        file.write_text(text)
+        with pytest.raises(InputError) as caught:
+            config.state_of(str(file), {})
+        assert says in str(caught.value.problems[0])
