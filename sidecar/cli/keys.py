@@ -79,10 +79,15 @@ def _seconds(text: str) -> int:
 
 
 def _hours(text: str) -> float:
+    from sidecar.auth.keys import LONGEST_OVERLAP
+
     try:
-        return int(text) if text.isdecimal() else float(text)
+        found = int(text) if text.isdecimal() else float(text)
     except ValueError:
         raise InputError(f"--overlap: {text!r} is no number of hours") from None
+    if not 0 <= found <= LONGEST_OVERLAP:
+        raise InputError(f"--overlap: {text} hours are not within 0 to {LONGEST_OVERLAP}")
+    return found
 
 
 def _print_secret(document: dict[str, Any], *, as_json: bool) -> None:

@@ -121,11 +121,13 @@ class Keys:
 def document(key: AgentKey) -> dict[str, Any]:
     """Return a key as it is listed: all but its secrets. Times are Unix seconds.
 
-    `rotated_until` is when the last secret but the newest ends, null where there is none left.
+    `rotated_until` is when the last secret but the newest ends, with its key at the latest; null where there is none left.
     """
     now = time.time()
-    state = "revoked" if key.revoked_at is not None else "valid" if key.is_valid(now) else "expired"
-    before = [one.until for one in key.secrets if one.until is not None and one.is_valid(now)]
+    valid = key.is_valid(now)
+    state = "revoked" if key.revoked_at is not None else "valid" if valid else "expired"
+    ends = [key.ends_at(one.sha256) for one in key.secrets if one.until is not None and one.is_valid(now)]
+    before = [at for at in ends if at is not None and valid]
     return {
         "key_id": key.id,
         "state": state,

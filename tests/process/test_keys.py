@@ -104,6 +104,7 @@ def test_a_key_is_made_used_rotated_and_revoked_from_the_command_line(sidecar: S
     assert (revoked.returncode, revoked.stdout) == (0, f"revoked {first['key_id']}\n")
     assert [called(sidecar, "a", one["key"]) for one in (first, second)] == [401, 401]
     assert called(sidecar, "a") == 401
+    assert made(sidecar, "list", "a")["keys"][0]["rotated_until"] is None
 
     for name in ("key_created", "key_rotated", "key_revoked"):
         assert sidecar.events(name)[0]["key"] == first["key_id"]
@@ -144,6 +145,13 @@ def test_keys_survive_the_sidecar(root: Path, tmp_path: Path) -> None:
         assert [called(sidecar, "a", one) for one in (None, key["key"])] == [401, 401]
 
 
+def test_a_secret_is_not_said_to_be_good_for_longer_than_its_key(sidecar: Spawned) -> None:
+    """However long the overlap is."""
+    key = made(sidecar, "create", "d", "--expires", "1h")
+    rotated = made(sidecar, "rotate", "d", key["key_id"])
+    assert rotated["rotated_until"] == rotated["expires_at"] == key["expires_at"]
+
+
 def test_what_cannot_be_done_is_said_in_one_line(sidecar: Spawned) -> None:
     """Exit with 1 where the sidecar refuses, with 2 for arguments that make no sense."""
     key_id = made(sidecar, "create", "d")["key_id"]
@@ -152,7 +160,9 @@ def test_what_cannot_be_done_is_said_in_one_line(sidecar: Spawned) -> None:
         (("create", "d", "--expires", "30"), 2, "write 30d"),
         (("create", "d", "--expires", "0s"), 2, "a second at least"),
         (("rotate", "d", "key_x"), 1, "no key with this id"),
-        (("rotate", "d", key_id, "--overlap", "169"), 1, "hours from 0 to 168"),
+        (("rotate", "d", key_id, "--overlap", "169"), 2, "169 hours are not within 0 to 168"),
+        (("rotate", "d", key_id, "--overlap=-1"), 2, "within 0 to 168"),
+        (("rotate", "d", key_id, "--overlap", "nan"), 2, "within 0 to 168"),
         (("rotate", "d", key_id, "--overlap", "day"), 2, "no number of hours"),
         (("revoke", "b", key_id), 1, "no key with this id"),
         (("revoke", "d", ""), 2, "name the key"),
@@ -160,7 +170,8 @@ def test_what_cannot_be_done_is_said_in_one_line(sidecar: Spawned) -> None:
         done = keys(sidecar, *arguments)
         assert (done.returncode, done.stdout) == (status, ""), arguments
         assert says in done.stderr.splitlines()[-1]
-    assert made(sidecar, "list", "d")["keys"][0]["rotated_until"] is None
+    listed = {key["key_id"]: key for key in made(sidecar, "list", "d")["keys"]}
+    assert listed[key_id]["rotated_until"] is None
 
 
 def test_the_desk_makes_keys_for_the_operator_alone_and_takes_nothing_odd(sidecar: Spawned) -> None:

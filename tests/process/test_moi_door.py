@@ -396,9 +396,9 @@ def test_a_capsule_that_moves_to_another_workspace_ends_the_streams_of_who_sees_
             first_task(staying)
             here.configure(auth=AUTH, ours="other")
             until_sync(lambda: team.card(agent_id="ours").status == 404, what="it is not seen any more")
-            assert cut_off(ending)
             gate.touch()
             staying.rest()
+            assert cut_off(ending)
         here.configure(auth=AUTH)
         until_sync(lambda: team.card(agent_id="ours").status == 200, what="it is seen again")
         assert ended(team, task_id, "ours")["status"]["state"] == "completed"
