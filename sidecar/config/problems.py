@@ -21,6 +21,7 @@
 | `E-CFG-018` | a certificate or a key that cannot be used |
 | `W-CFG-019` | a key that everybody on the machine may open |
 | `E-CFG-020` | a key that needs packages which are not installed |
+| `W-CFG-021` | a channel that another capsule would have had (`sidecar check`) |
 | `E-CFG-015` | good, but not to be had at a reload: the desk's place is taken, or the state is another one |
 """
 

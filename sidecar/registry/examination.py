@@ -34,6 +34,7 @@ NOT_TIED: Final = "E-CFG-012"
 NO_ROOT: Final = "E-CFG-013"
 UNUSED: Final = "W-CFG-014"
 OPEN: Final = "W-CFG-016"
+TAKEN: Final = "W-CFG-021"
 EXAMPLE_SESSION: Final = "ses_"
 
 
@@ -59,6 +60,7 @@ def examine(
     ]
     further += _namesakes(found, ids)
     further += _unused_settings(config, found, ids)
+    further += _taken_channels(config, ids)
     further += _open_doors(config, ids, with_keys)
     return report(loaded, further)
 
@@ -104,6 +106,18 @@ def _unused_settings(
             f"; did you mean {near}?" if near else ""
         )
         yield config.problem_at(("capsules", capsule_id), UNUSED, message)
+
+
+def _taken_channels(config: Config, ids: Mapping[Pair, str]) -> Iterator[Problem]:
+    """Yield a warning for each channel id that is another capsule's own id, which no channel leads to then."""
+    for (directory, _), capsule_id in sorted(ids.items()):
+        taker = config.channels.get(capsule_id, capsule_id)
+        if taker != capsule_id and config.settings_for(capsule_id, directory).channel_id is None:
+            message = (
+                f"its channel_id {capsule_id} is the id of another capsule, which Everruns clients do not reach then: "
+                "give that one a channel_id too, or choose another"
+            )
+            yield config.problem_at(("capsules", taker), TAKEN, message)
 
 
 def _open_doors(config: Config, ids: Mapping[Pair, str], with_keys: Collection[Pair]) -> Iterator[Problem]:

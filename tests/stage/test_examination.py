@@ -73,6 +73,22 @@ async def test_settings_of_no_capsule_are_warned_about_at_their_place(tmp_path: 
     ]
 
 
+def test_a_channel_that_takes_another_capsules_place_is_warned_about(tmp_path: Path) -> None:
+    """Where that one has a channel of its own, or there is none of this id, nobody loses anything."""
+    house = House(tmp_path)
+    house.write("a")
+    house.write("b", "other")
+    text = "roots: [{path: capsules}]\ncapsules:\n  hello: {channel_id: CHANNEL}\n"
+    found = configured(tmp_path, text.replace("CHANNEL", "other"))
+    (line,) = said(found, tmp_path, "W-CFG-021")
+    assert line.startswith(
+        "c.yaml:3:3: W-CFG-021 capsules.hello: its channel_id other is the id of another capsule"
+    )
+    moved = text.replace("CHANNEL", "other") + "  other: {channel_id: elsewhere}\n"
+    for fine in (moved, text.replace("CHANNEL", "hello"), text.replace("CHANNEL", "nobody")):
+        assert said(configured(tmp_path, fine), tmp_path, "W-CFG-021") == []
+
+
 def test_a_root_that_is_none_is_said_where_it_is_configured(tmp_path: Path) -> None:
     """Its path once, and under a code of its own."""
     (tmp_path / "file").touch()
