@@ -97,7 +97,7 @@ class Client:
             ) as answer:
                 found = _judged(answer.status, await answer.read())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise AwayError(f"{url} does not answer: {str(error) or type(error).__name__}") from None
+            raise AwayError(f"{url} does not answer: {_why(error)}") from None
         if self._away:
             self._away = False
             log.info("the sidecar is back")
@@ -155,6 +155,16 @@ def state_directory(given: str | os.PathLike[str] | None) -> Path:
         return Path(found).expanduser()
     base = os.environ.get("XDG_STATE_HOME", "")
     return (Path(base) if base.startswith("/") else Path("~/.local/state").expanduser()) / "sidecar"
+
+
+def _why(error: Exception) -> str:
+    """Return why nothing came; where no connection did, what the system says: aiohttp speaks of TLS in any case."""
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
+        error, ssl.SSLError | aiohttp.ClientSSLError
+    ):
+        number = error.os_error.errno or 0
+        return os.strerror(number) if number > 0 else str(error.os_error.strerror)  # below 0: of a name
+    return str(error) or type(error).__name__
 
 
 def _judged(status: int, body: bytes) -> dict[str, Any] | None:

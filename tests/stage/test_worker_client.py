@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import socket
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -500,6 +501,18 @@ async def test_a_worker_waits_for_a_sidecar_and_a_capsule_that_are_not_there_yet
         async with workplace(tmp_path) as place:
             found_by(state, place)
             assert (await ended(place, await place.send("again"))).output == "again"
+
+
+async def test_a_worker_whose_sidecar_is_not_there_says_so_in_plain_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Where it looked and why nothing came, without words about the means."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        async with working(Worker("hello", url=url, token=WORKER), _echo):
+            await until(lambda: bool(caplog.records))
+    assert caplog.records[0].getMessage() == f"{url} does not answer: Connection refused; it is tried again"
 
 
 async def test_the_environment_says_where_and_for_whom(
