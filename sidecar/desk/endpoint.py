@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from aiohttp import web
+    from multidict import CIMultiDictProxy
 
     from sidecar.auth.access import Access as CapsuleAccess
     from sidecar.cards.views import View
@@ -53,6 +54,7 @@ SESSIONS: Final = "/api/sessions"
 EVENTS: Final = "/api/events"
 CHANNELS: Final = PREFIX + "/"
 MOI: Final = moi.PREFIX + "/"
+WORKERS: Final = workers.PREFIX + "/"
 OUTCOMES: Final = {200: "ok", 204: "ok", 304: "not_modified", 422: "config_refused", 503: "unavailable"}
 
 
@@ -111,6 +113,7 @@ class Desk:
         self._page = Page(self._sign_in, url)
         self._access = access
         self._worker_access = worker_access
+        self._at_work: dict[Callable[[], None], CIMultiDictProxy[str]] = {}
         self._open_metrics = open_metrics
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="desk")
         self._catalogs = Catalogs(parts.agents.served, _Places(url, self._channels, self._moi), self._writer)
@@ -136,13 +139,18 @@ class Desk:
         }
 
     def reconfigure(self, *, access: Access, worker_access: Access, open_metrics: bool) -> None:
-        """Take over what a reload changed, for the requests to come; who came in without a token is shown out."""
+        """Take over what a reload changed; who came in without a token, or waits with an old one, is shown out."""
         if self._access.open and not access.open:
             self._changes.end()
             self._tasks.end_streams()
         self._access = access
         self._worker_access = worker_access
         self._open_metrics = open_metrics
+        for cut, headers in tuple(self._at_work.items()):
+            try:
+                worker_access.require(headers)
+            except RefusedError:
+                cut()
 
     def close(self) -> None:
         """End the desk's thread and all sign-ins; call it once its listener is gone."""
@@ -179,11 +187,14 @@ class Desk:
             action = self._action(request, path, template, session)
             if session is not None and path != page.SIGN_OUT:
                 session.cuts.add(cut)
+            elif path.startswith(WORKERS):
+                self._at_work[cut] = request.headers
             answer = await action(request)
         except RefusedError as error:
             self._metrics.desk_request(template, error.refusal.code)
             raise
         finally:
+            self._at_work.pop(cut, None)
             if session is not None:
                 session.cuts.discard(cut)
         if isinstance(answer, StreamResponse):
@@ -196,7 +207,7 @@ class Desk:
         if self._is_operators(path):
             if session is None:
                 self._access.require(request.headers)
-        elif path == workers.PREFIX or path.startswith(workers.PREFIX + "/"):
+        elif path == workers.PREFIX or path.startswith(WORKERS):
             self._worker_access.require(request.headers)
         if template not in self._paths:
             raise RefusedError(refusal("not_found", "There is nothing at this path."))

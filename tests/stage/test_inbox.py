@@ -7,11 +7,12 @@ import json
 import socket
 import struct
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
 
+from sidecar.desk.access import Access
 from sidecar.events import TaskState
 from sidecar.tasks.backends import inbox as inbox_module
 from tests.support.gates import poison
@@ -20,7 +21,10 @@ from tests.support.waiting import until
 from tests.support.workplace import ADMIN, WORKER, document, given, refusal_of, served, workplace
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from pathlib import Path
+
+    from tests.support.rawhttp import Answer
 
 
 DONE = {"type": "completed"}
@@ -506,6 +510,28 @@ async def test_another_length_of_leases_holds_from_the_next_sign_of_life(tmp_pat
 
 
 # who is there, and who may
+
+
+async def ended(asking: Coroutine[Any, Any, Answer]) -> Answer | None:
+    """Return an answer, None where the connection ended without one."""
+    try:
+        return await asking
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None
+
+
+async def test_a_token_of_workers_that_is_another_by_now_gets_no_more_tasks(tmp_path: Path) -> None:
+    """A request that waits with it is cut off; one with the admin token goes on, and has the task that comes."""
+    async with workplace(tmp_path) as place, asyncio.TaskGroup() as group:
+        old = group.create_task(ended(place.post("/workers/hello/next?wait=30")))
+        kept = group.create_task(place.post("/workers/hello/next?wait=30", token=ADMIN))
+        await until(lambda: place.waits == 2, what="both wait")
+        renewed = Access(ADMIN, worker="another")
+        place.desk.reconfigure(access=Access(ADMIN), worker_access=renewed, open_metrics=True)
+        assert await old is None
+        await until(lambda: place.waits == 1, what="one waits")
+        task_id = await place.send()
+        assert document(await kept)["task"]["id"] == task_id
 
 
 async def test_attached_workers_are_counted_once_each(
