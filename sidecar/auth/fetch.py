@@ -24,7 +24,7 @@ TIMEOUT: Final = 5.0
 MOST: Final = 256 * 1024
 """Seconds and bytes that an answer may take."""
 AT_ONCE: Final = 20
-"""Questions that may be under way."""
+"""Questions that may be under way at one provider."""
 
 
 class Fetcher:
@@ -104,7 +104,8 @@ class Fetcher:
         if allow_private not in self._sessions:
             self._sessions[allow_private] = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    limit=AT_ONCE,
+                    limit=0,
+                    limit_per_host=AT_ONCE,  # one that hangs keeps nobody from the others
                     force_close=True,
                     use_dns_cache=False,
                     resolver=self._resolver or aiohttp.ThreadedResolver(),

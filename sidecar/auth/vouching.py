@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 SKEW: Final = 30.0
 """Seconds that a provider's clock may be ahead."""
+MARK: Final = "\x1f"
+"""Stands in no subject: those are printable."""
 LONGEST_SUBJECT: Final = 255
 """Characters of a subject (OpenID Connect Core, section 2)."""
 
@@ -69,7 +71,11 @@ def check_claims(claims: Mapping[str, Any], settings: ProviderSettings, now: flo
 
 
 def subject_of(claims: Mapping[str, Any], *names: str) -> str:
-    """Return the first of these claims that says whose a token is; raises TokenRefusedError where none does."""
+    """Return the first of these claims that says whose a token is; raises TokenRefusedError where none does.
+
+    What another claim than the first says is marked by its name, so that no client is taken for the person whose `sub`
+    it is called like: a subject holds no such mark.
+    """
     for name in names:
         if name in claims:
             found = claims[name]
@@ -79,7 +85,7 @@ def subject_of(claims: Mapping[str, Any], *names: str) -> str:
                 or not found.isprintable()
             ):
                 raise TokenRefusedError(f"its {name} is no name")
-            return found
+            return found if name == names[0] else f"{name}{MARK}{found}"
     raise TokenRefusedError("it does not say whose it is")
 
 

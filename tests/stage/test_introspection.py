@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from sidecar.auth.fetch import Fetcher
+from sidecar.auth.fetch import AT_ONCE, Fetcher
 from sidecar.auth.introspection import Introspection
 from sidecar.auth.providers import Providers
 from sidecar.auth.vouching import ProviderError, TokenRefusedError
@@ -86,7 +86,7 @@ async def test_audience_scopes_and_subjects_hold_where_they_are_configured() -> 
     async with issuer() as made, asking(made, **wanted) as endpoint:
         good = {"active": True, "client_id": "robot", "aud": ["sidecar"], "scope": "b a"}
         made.active = {"good": good, "aud": {**good, "aud": "x"}, "scope": {**good, "scope": "b"}}
-        assert (await endpoint.check("good")).subject == "robot"
+        assert (await endpoint.check("good")).subject == "client_id\x1frobot"
         for token in ("aud", "scope"):
             with pytest.raises(TokenRefusedError):
                 await endpoint.check(token)
@@ -147,6 +147,34 @@ async def test_a_good_answer_is_kept_a_minute_and_no_longer_than_the_token() -> 
         monotonic.now += 1
         with pytest.raises(TokenRefusedError):
             await endpoint.check("long")
+
+
+async def test_a_client_is_not_taken_for_the_person_whom_it_is_called_like() -> None:
+    """Nor one name of a person for another; no `sub` looks like any of them."""
+    async with issuer() as made, asking(made) as endpoint:
+        names = ("sub", "username", "client_id")
+        made.active = {name: {"active": True, name: "ada"} for name in names}
+        made.active["forged"] = {"active": True, "sub": "client_id\x1fada"}
+        assert len({(await endpoint.check(name)).subject for name in names}) == len(names)
+        with pytest.raises(TokenRefusedError):
+            await endpoint.check("forged")
+
+
+async def test_one_that_hangs_keeps_nobody_from_another() -> None:
+    """However many questions wait there."""
+    async with issuer() as hanging, issuer() as other:
+        hanging.hang(ASK)
+        providers = Providers()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(AT_ONCE * 2):
+                    group.create_task(providers.check([hanging.endpoint()], f"made-up-{number}"))
+                await until(lambda: hanging.asked.get(ASK) == AT_ONCE)
+                assert await providers.check([other.provider()], other.token()) is not None
+                assert hanging.asked == {ASK: AT_ONCE}
+                hanging.let_go.set()
+        finally:
+            await providers.aclose()
 
 
 async def test_many_callers_with_one_token_ask_once() -> None:
