@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import a2a_calls, hostile, planes, requests, scale, tasks, views
+from benchmarks import a2a_calls, growth, hostile, planes, requests, scale, tasks, views
 from benchmarks.table import Row, as_lines
 
 MEASURES = {
@@ -23,6 +23,7 @@ MEASURES = {
     "listing": planes.listing,
     "big": planes.big_file,
     "change": scale.change,
+    "growth": growth.growth,
     "start": scale.start,
     "memory": scale.memory,
     "idle": scale.idle,
