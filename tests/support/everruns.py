@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPResponse
@@ -202,10 +203,12 @@ class Stream:
                 return found
         raise AssertionError(f"the stream ended before {event}: {found}")
 
-    def rest(self) -> list[Frame]:
-        """Return what comes before the end, comments left out."""
-        found = []
+    def rest(self, within: float = 60.0) -> list[Frame]:
+        """Return what comes before the end, comments left out; the end must come in so many seconds."""
+        found: list[Frame] = []
+        latest = time.monotonic() + within
         while (frame := self.next()) is not None:
+            assert time.monotonic() < latest, f"the stream goes on: {found}"
             if frame.event != ":":
                 found.append(frame)
         return found
