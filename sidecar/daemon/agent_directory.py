@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sidecar.desk.moi_callers import Agent
-from sidecar.model import CapsuleState, row_of
+from sidecar.model import CapsuleState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -42,7 +42,7 @@ class AgentDirectory:
         front = self._fronts.of(agent_id)
         if front is not None:
             return Agent(agent_id, front.capsule.settings.moi_workspace, front)
-        row = row_of(self._view.capsules(), agent_id)
+        row = self._view.capsule(agent_id)
         if row is None or row.state is CapsuleState.ARTIFACT:
             return None
         settings = self._config.settings_for(agent_id, row.path)

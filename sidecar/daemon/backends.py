@@ -101,11 +101,6 @@ class Backends:
         planes = cast("Forward", backend).planes
         return planes if planes.on else None
 
-    def of_capsule(self, capsule_id: str) -> Backend | None:
-        """Return the backend of a capsule that is served now."""
-        found = (r.backend for r in self._running.values() if r.capsule_id == capsule_id)
-        return next(found, None)
-
 
 class Makers:
     """Makes backends, and owns what those of one kind share. `open` before the first backend, `aclose` after the last."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sidecar.model import CapsuleState, row_of
+from sidecar.model import CapsuleState
 
 if TYPE_CHECKING:
     from sidecar.config import Config
@@ -35,7 +35,7 @@ class ChannelDirectory:
     def knows_channel(self, channel_id: str) -> bool:
         """Whether a channel leads to a capsule, served or not."""
         capsule_id = self._config.channels.get(channel_id, channel_id)
-        row = row_of(self._view.capsules(), capsule_id)
+        row = self._view.capsule(capsule_id)
         if row is None:
             return False
         own = self._config.settings_for(row.id, row.path).channel_id

@@ -165,7 +165,8 @@ class Stages:
         self._providers.keep([provider.settings for provider in config.auth.providers])
 
     def _served(self, capsule_id: str) -> Capsule | None:
-        return next((one for one in self.pool.capsules() if one.id == capsule_id), None)
+        front = self._fronts.of(capsule_id)
+        return None if front is None else front.capsule
 
     def _gauges(self) -> Gauges:
         return Gauges(

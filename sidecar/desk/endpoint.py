@@ -21,7 +21,7 @@ from sidecar.desk.page import Page
 from sidecar.desk.sign_in import SignIn
 from sidecar.desk.targets import CAPSULE, parts_of, template_of
 from sidecar.errors import RefusedError, refusal
-from sidecar.model import Answer, row_of
+from sidecar.model import Answer
 from sidecar.web.answers import Wire, etag_matches, json_answer, wire
 from sidecar.web.stream import EventStream
 
@@ -302,7 +302,7 @@ class Desk:
 
     def _row(self, wanted: str) -> CapsuleStatus:
         """Return a capsule's row. Raises RefusedError where there is none."""
-        row = row_of(self._view.capsules(), wanted)
+        row = self._view.capsule(wanted)
         if row is None:
             raise RefusedError(refusal("not_found", "There is no capsule with this id."))
         return row

@@ -47,7 +47,6 @@ from sidecar.model.status import (
     RegistryView,
     RootStatus,
     Work,
-    row_of,
 )
 
 __all__ = [
@@ -89,7 +88,6 @@ __all__ = [
     "TaskAcceptance",
     "Wanted",
     "Work",
-    "row_of",
     "served_methods",
     "served_planes",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -80,17 +79,14 @@ class ConfigStatus:
     last_error: LastError | None = None
 
 
-def row_of(rows: Sequence[CapsuleStatus], capsule_id: str) -> CapsuleStatus | None:
-    """Return the row with this id of rows that are sorted by id, None where there is none."""
-    place = bisect_left(rows, capsule_id, key=lambda row: row.id)
-    return rows[place] if place < len(rows) and rows[place].id == capsule_id else None
-
-
 class RegistryView(Protocol):
     """What the desk may see of the registry: committed state, never a way to change it."""
 
     def capsules(self) -> Sequence[CapsuleStatus]:
         """All rows, sorted by id."""
+
+    def capsule(self, capsule_id: str) -> CapsuleStatus | None:
+        """The row with this id, None where there is none; costs the same however many there are."""
 
     def roots(self) -> Sequence[RootStatus]:
         """The configured roots, in configured order."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from sidecar.model import CapsuleState, CapsuleStatus, LastError, Wanted, served
 from sidecar.registry.ids import assign_listed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator
 
     from sidecar.errors import Problem
     from sidecar.manifest.load import Loaded
@@ -31,7 +32,8 @@ class Place:
     (also while nothing of it can be served). `error` is about the manifest, `trouble` about the listener.
     `missing_since` is a monotonic time. `due` is the port that configuration or manifest give. `checked` is what the
     export roots were looked at for (a manifest, a workspace), with `export_problems` of it. `judged` is what was
-    judged last: a digest, and why there is none.
+    judged last: a digest, and why there is none. `counted` is the state that it was counted with, `note` is called when
+    it may have another one.
     """
 
     directory: str
@@ -52,6 +54,8 @@ class Place:
     judged: tuple[str, str | None] | None = None
     checked: tuple[Loaded, str] | None = None
     export_problems: tuple[Problem, ...] = ()
+    counted: CapsuleState | None = None
+    note: Callable[[Place], object] | None = None
     _row: CapsuleStatus | None = None
 
     @property
@@ -77,8 +81,10 @@ class Place:
         return max(wrong, key=lambda error: error.at, default=None)
 
     def changed(self) -> None:
-        """Have the row made anew when it is next asked for."""
+        """Have the row made anew when it is next asked for, and its state counted."""
         self._row = None
+        if self.note is not None:
+            self.note(self)
 
     @property
     def row(self) -> CapsuleStatus:
@@ -132,6 +138,8 @@ class Places:
     _listed: dict[str, str] = field(default_factory=dict)
     _ordered: list[Place] | None = None
     _by_id: list[Place] | None = None
+    _states: Counter[CapsuleState] = field(default_factory=Counter)
+    _uncounted: set[Place] = field(default_factory=set)
 
     def __iter__(self) -> Iterator[Place]:
         """Yield the places in sorted order of their directories."""
@@ -150,11 +158,29 @@ class Places:
         """Take a directory in."""
         self.by_directory[place.directory] = place
         self._ordered = self._by_id = None
+        place.note = self._uncounted.add
+        place.note(place)
 
     def remove(self, place: Place) -> None:
         """Let a directory go."""
         del self.by_directory[place.directory]
         self._ordered = self._by_id = None
+        place.note = None
+        self._uncounted.discard(place)
+        self._count(place, None)
+
+    def states(self) -> Counter[CapsuleState]:
+        """Return how many are in which state; those are counted that may have another one than before."""
+        for place in self._uncounted:
+            self._count(place, place.state)
+        self._uncounted.clear()
+        return +self._states
+
+    def _count(self, place: Place, state: CapsuleState | None) -> None:
+        for one, step in ((place.counted, -1), (state, 1)):
+            if one is not None:
+                self._states[one] += step
+        place.counted = state
 
     def in_order_of_ids(self) -> list[Place]:
         """Return the places sorted by id."""

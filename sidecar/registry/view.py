@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from sidecar.model import CapsuleState, CapsuleStatus, ConfigStatus, LastError, RootStatus
 from sidecar.registry.places import printable
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Mapping, Sequence
 
     from sidecar.model import Work
-    from sidecar.registry.places import Places
+    from sidecar.registry.places import Place, Places
 
 
 class View:
@@ -35,19 +37,25 @@ class View:
 
     def capsules(self) -> Sequence[CapsuleStatus]:
         """Return all rows, sorted by id."""
-        rows = []
-        for place in self._places.in_order_of_ids():
-            row = place.row
-            if row.session_id is not None:
-                tasks, work = self._tasks(row.session_id), self._work(row.session_id)
-                if tasks or work.workers or work.trouble:
-                    row = replace(row, tasks=tasks, workers=work.workers, trouble=work.trouble)
-            rows.append(row)
-        return rows
+        return [self._row(place) for place in self._places.in_order_of_ids()]
+
+    def capsule(self, capsule_id: str) -> CapsuleStatus | None:
+        """Return the row with this id, None where there is none."""
+        places = self._places.in_order_of_ids()
+        at = bisect_left(places, capsule_id, key=attrgetter("id"))
+        return self._row(places[at]) if at < len(places) and places[at].id == capsule_id else None
+
+    def _row(self, place: Place) -> CapsuleStatus:
+        row = place.row
+        if row.session_id is not None:
+            tasks, work = self._tasks(row.session_id), self._work(row.session_id)
+            if tasks or work.workers or work.trouble:
+                return replace(row, tasks=tasks, workers=work.workers, trouble=work.trouble)
+        return row
 
     def states(self) -> Counter[CapsuleState]:
         """Return how many capsules do what, without making their rows."""
-        return Counter(place.state for place in self._places)
+        return self._places.states()
 
     def behind(self) -> int:
         """Return how many capsules are served by their last good manifest, since the newest is refused."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from sidecar.config import Config, Root
@@ -128,6 +129,9 @@ class House:
         everything = self.registry.wanted()
         assert len(everything) == len(self._wishes)
         assert all(self._wishes[one.capsule.directory] is one for one in everything)
+        rows = self.registry.view.capsules()
+        assert self.registry.view.states() == Counter(row.state for row in rows)
+        assert all(self.registry.view.capsule(row.id) is row for row in rows if not row.tasks)
         return desired
 
     # What is seen

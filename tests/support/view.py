@@ -27,6 +27,10 @@ class Shown:
         """Return the rows."""
         return self.rows
 
+    def capsule(self, capsule_id: str) -> CapsuleStatus | None:
+        """Return the row with this id."""
+        return next((row for row in self.rows if row.id == capsule_id), None)
+
     def roots(self) -> Sequence[RootStatus]:
         """Return the roots."""
         return self.places
