@@ -12,7 +12,8 @@ import pytest
 
 from tests.conftest import FIXTURES
 from tests.support.a2a_clients import DRIVERS
-from tests.support.agents import SCHEMAS, environment_with
+from tests.support.agents import SCHEMAS
+from tests.support.installed import from_pypi
 from tests.support.spawned import running, write_capsule
 from tests.support.waiting import until_sync
 
@@ -75,7 +76,7 @@ def listed(sidecar: Spawned) -> list[dict[str, str]]:
 @pytest.mark.parametrize(("path", "schema"), [(AI, "ai-catalog"), (API, "linkset")])
 def test_a_catalog_keeps_to_its_schema(sidecar: Spawned, path: str, schema: str) -> None:
     """And what is nearly one does not: the check is one."""
-    python = environment_with("schemas", SCHEMAS)
+    python = from_pypi("schemas", SCHEMAS)
     file = FIXTURES / "schemas" / f"{schema}.schema.json"
 
     def problems(document: Any) -> str:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.a2a_clients import CONFIG, DRIVERS, WITHIN
-from tests.support.agents import EVERRUNS, environment_with
+from tests.support.agents import EVERRUNS
+from tests.support.installed import from_pypi
 from tests.support.spawned import running, sidecar
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ END = ["output.message.completed", "turn.completed"]
 def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What the client saw of an agent that is open, and of one that wants a key."""
     state, gates = tmp_path_factory.mktemp("state"), tmp_path_factory.mktemp("gates")
-    python = environment_with("everruns", EVERRUNS)
+    python = from_pypi("everruns", EVERRUNS)
     with running(["--config", str(CONFIG)], state=state) as spawned:
         spawned.port("obedient")
         key = "anything" if request.param == "open" else made_key(state)

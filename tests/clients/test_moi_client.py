@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.a2a_clients import CONFIG, DRIVERS, WITHIN
-from tests.support.agents import MOI, environment_with
+from tests.support.agents import MOI
+from tests.support.installed import from_pypi
 from tests.support.spawned import running
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     config = place / "config.yaml"
     text = CONFIG.read_text().replace("./capsules", str(CONFIG.parent / "capsules"))
     config.write_text(text + (auth if request.param == "with a key" else ""))
-    python = environment_with("moi", MOI)
+    python = from_pypi("moi", MOI)
     with running(["--config", str(config)], state=place / "state", env={"MOI_KEY": KEY}) as spawned:
         spawned.port("obedient")
         command = [str(python), str(DRIVERS / "moi_client.py"), spawned.desk, KEY]

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support import agents
 from tests.support.a2a_clients import beside_its_packages
+from tests.support.installed import from_pypi
 from tests.support.spawned import environment, running
 
 if TYPE_CHECKING:
@@ -85,9 +86,9 @@ def test_the_commands_of_a_page_print_what_it_shows(
     programs = {f"a2a-{name}/bin/python": version for name, version in CLIENTS.items()}
     by = {name: str(agents.environment(version)) for name, version in programs.items() if name in text}
     if (client := "everruns/bin/python") in text:
-        by[client] = str(agents.environment_with("everruns", agents.EVERRUNS))
+        by[client] = str(from_pypi("everruns", agents.EVERRUNS))
     if (client := "moi/bin/python") in text:
-        by[client] = str(agents.environment_with("moi", agents.MOI))
+        by[client] = str(from_pypi("moi", agents.MOI))
     perform(steps(page), example, tmp_path, by)
 
 

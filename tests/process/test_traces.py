@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.support import agents
+from tests.support.installed import from_pypi
 from tests.support.spawned import running, write_capsule
 from tests.support.spawned import sidecar as command
 from tests.support.waiting import until_sync
@@ -86,7 +87,7 @@ class Collector:
 
     def spans(self) -> list[dict[str, Any]]:
         """Return all spans so far."""
-        python = agents.environment_with("otel", agents.OTEL)
+        python = from_pypi("otel", agents.OTEL)
         done = subprocess.run(
             [str(python), "-c", READER, *map(str, self.bodies)], capture_output=True, text=True, check=True
         )
@@ -129,7 +130,7 @@ def configured(tmp_path: Path) -> Path:
 
 def with_traces(endpoint: str) -> dict[str, str]:
     """Return an environment in which a sidecar finds the library, and sends spans at once."""
-    packages = next((agents.environment_with("otel", agents.OTEL).parents[1] / "lib").glob("*/site-packages"))
+    packages = next((from_pypi("otel", agents.OTEL).parents[1] / "lib").glob("*/site-packages"))
     return {
         "PYTHONPATH": str(packages),
         "PYTHONWARNINGS": "default",

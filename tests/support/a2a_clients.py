@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 import subprocess
@@ -12,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support.agents import ENVIRONMENTS, PROJECT, environment
+from tests.support.agents import PROJECT, environment
+from tests.support.installed import from_npm
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -48,17 +48,7 @@ JS = (Client("js", "1.0"), Client("js", "0.3"))
 
 def beside_its_packages(version: str, driver: Path) -> Path:
     """Return a driver's copy in its environment: node looks for packages beside the script."""
-    place = ENVIRONMENTS / f"a2a-js-{version}"
-    place.mkdir(parents=True, exist_ok=True)
-    made = place / ".installed"
-    with (ENVIRONMENTS / f"a2a-js-{version}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.exists() or made.read_text() != NPM[version]:
-            (place / "package.json").write_text('{"private": true}\n')
-            npm = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]
-            subprocess.run([*npm, "--silent", NPM[version]], cwd=place, check=True)
-            made.write_text(NPM[version])
-        return Path(shutil.copy(driver, place))
+    return Path(shutil.copy(driver, from_npm(f"a2a-js-{version}", NPM[version])))
 
 
 def run_all(clients: Iterable[Client], url: str, directory: Path) -> dict[Client, dict[str, Any] | str]:

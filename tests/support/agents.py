@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import subprocess
-import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.support.installed import from_pypi
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PROJECT = Path(__file__).parents[2]
-ENVIRONMENTS = PROJECT / "build" / "venvs"
 PACKAGES = {
     "0.3": ("a2a-sdk[http-server]==0.3.26", "uvicorn"),
     "1.0": ("a2a-sdk[http-server]==1.3.0", "uvicorn"),
@@ -39,24 +38,7 @@ SCRIPTS = {
 
 def environment(version: str) -> Path:
     """Return the interpreter of a version's environment, which is made where it is not there yet."""
-    return environment_with(f"a2a-{version}", PACKAGES[version])
-
-
-def environment_with(name: str, packages: tuple[str, ...]) -> Path:
-    """Return the interpreter of an environment that holds these packages, which is made where it is not there yet."""
-    place = ENVIRONMENTS / name
-    ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
-    made = place / ".installed"
-    python = place / "bin" / "python"
-    with (ENVIRONMENTS / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        wanted = "\n".join(packages)
-        if not made.exists() or made.read_text() != wanted:
-            subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
-            pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-            subprocess.run([*pip, *packages], check=True)
-            made.write_text(wanted)
-    return python
+    return from_pypi(f"a2a-{version}", PACKAGES[version])
 
 
 @dataclass

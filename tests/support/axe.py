@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import subprocess
 from typing import TYPE_CHECKING
 
-from tests.support.agents import ENVIRONMENTS
+from tests.support.installed import from_npm
 
 if TYPE_CHECKING:
     from tests.support.browser import Tab
@@ -17,16 +15,7 @@ PACKAGE = "axe-core@4.14.1"
 
 def source() -> str:
     """Return the script, installed where it is not there yet."""
-    place = ENVIRONMENTS / "axe"
-    place.mkdir(parents=True, exist_ok=True)
-    made = place / ".installed"
-    with (ENVIRONMENTS / "axe.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.exists() or made.read_text() != PACKAGE:
-            (place / "package.json").write_text('{"private": true}\n')
-            npm = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]
-            subprocess.run([*npm, "--silent", PACKAGE], cwd=place, check=True)
-            made.write_text(PACKAGE)
+    place = from_npm("axe", PACKAGE)
     return (place / "node_modules" / "axe-core" / "axe.min.js").read_text()
 
 
