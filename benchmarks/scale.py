@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 CHANGES = 60
 IDLE_SECONDS = 20.0
 STREAMS = 100
-IMPORTS = "import aiohttp, watchfiles, yaml, structlog, orjson, pydantic, prometheus_client, sqlite3, hashlib"
+IMPORTS = "import aiohttp, watchfiles, yaml, structlog, orjson, prometheus_client, sqlite3, hashlib"
 PORTS = {"SIDECAR_LISTEN__PORTS": "20000-31999"}
 
 

@@ -149,9 +149,9 @@ def nothing(arguments: argparse.Namespace) -> int:
 def schema(arguments: argparse.Namespace) -> int:
     """Print the JSON Schema of one kind of file."""
     if arguments.which == "config":
-        from sidecar.config.schema import json_schema
+        from sidecar.config.editors import json_schema
     else:
-        from sidecar.manifest.schema import json_schema
+        from sidecar.manifest.editors import json_schema
     print_json(json_schema())
     return 0
 

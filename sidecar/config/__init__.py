@@ -5,7 +5,7 @@ from sidecar.config.blocks import Desk, Heartbeat, Limits, Listen, Log, Root, Ta
 from sidecar.config.credentials import Auth, MoiKeyEntry, PersonalTokenEntry, Provider
 from sidecar.config.loading import Flags, build, ephemeral_ports, load, state_of
 from sidecar.config.quantities import PortRange
-from sidecar.config.schema import Config, json_schema
+from sidecar.config.schema import Config
 
 __all__ = [
     "Auth",
@@ -30,7 +30,6 @@ __all__ = [
     "Watch",
     "build",
     "ephemeral_ports",
-    "json_schema",
     "load",
     "state_of",
 ]

@@ -10,16 +10,17 @@ import os
 import re
 import shlex
 import stat
-from typing import Annotated, Any, Final, TypeAlias
-
-from pydantic import AfterValidator, BeforeValidator, PlainValidator, ValidationInfo, WithJsonSchema
-from pydantic_core import PydanticCustomError
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from sidecar.config import hosts
 from sidecar.config.quantities import quoted
-from sidecar.config.values import NOT_ALLOWED, Bases, Given, no_twins, not_allowed, path, text, wrong_type
+from sidecar.config.values import NOT_ALLOWED, Given, no_twins, not_allowed, path, text, wrong_type
 from sidecar.errors import unreadable
 from sidecar.model import Secret
+from sidecar.shapes import After, Before, Plain, Schema, UnfitError
+
+if TYPE_CHECKING:
+    from sidecar.config.values import Bases
 
 EXAMPLE: Final = "[python3, agent.py]"
 HOW: Final = "{env: NAME} or {file: PATH}"
@@ -57,15 +58,15 @@ def _variable(written: str) -> str:
     return written
 
 
-def _refusal(text: str) -> PydanticCustomError:
+def _refusal(text: str) -> UnfitError:
     """Return the error of a secret; it marks the place as one that no other message may show."""
-    return PydanticCustomError(NOT_ALLOWED, "{text}", {"text": text, "secret": True})
+    return UnfitError(NOT_ALLOWED, text=text, secret=True)
 
 
-def secret(value: object, info: ValidationInfo) -> Secret | None:
+def secret(value: object, bases: Bases) -> Secret | None:
     """Read where a secret is, and then the secret itself; null stands for none."""
-    if value is None or isinstance(value, Secret):
-        return value
+    if value is None:
+        return None
     if not isinstance(value, dict):
         raise _refusal(f"a secret is never written here: write {HOW}, which say where it is")
     if len(value) != 1 or next(iter(value)) not in PARTS:
@@ -73,8 +74,7 @@ def secret(value: object, info: ValidationInfo) -> Secret | None:
     ((part, named),) = value.items()
     if not isinstance(named, str) or not named.strip():
         raise _refusal(f"its {part} must be text: write {HOW}")
-    bases = info.context if isinstance(info.context, Bases) else Bases("", "")
-    return _of_variable(named, bases) if part == "env" else _of_file(path(named, info), bases)
+    return _of_variable(named, bases) if part == "env" else _of_file(path(named, bases), bases)
 
 
 def _of_variable(name: str, bases: Bases) -> Secret:
@@ -125,8 +125,8 @@ def _sendable(found: str, where: str) -> Secret:
     return Secret(stripped)
 
 
-_WORD_SCHEMA: Final = WithJsonSchema({"type": "string"})
-_NAME_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": f"^{_VARIABLE.pattern}$"})
+_WORD_SCHEMA: Final = Schema({"type": "string"})
+_NAME_SCHEMA: Final = Schema({"type": "string", "pattern": f"^{_VARIABLE.pattern}$"})
 _SECRET_SCHEMA: Final[dict[str, Any]] = {
     "anyOf": [
         *(
@@ -142,20 +142,20 @@ _SECRET_SCHEMA: Final[dict[str, Any]] = {
     ]
 }
 
-Word: TypeAlias = Annotated[str, PlainValidator(text(str, "text")), _WORD_SCHEMA]
+Word: TypeAlias = Annotated[str, Plain(text(str, "text")), _WORD_SCHEMA]
 Argv: TypeAlias = Annotated[
     tuple[Word, ...],
-    BeforeValidator(words),
-    AfterValidator(_program),
-    WithJsonSchema({"type": "array", "items": {"type": "string"}, "minItems": 1}),
+    Before(words),
+    After(_program),
+    Schema({"type": "array", "items": {"type": "string"}, "minItems": 1}),
 ]
 Variable: TypeAlias = Annotated[
-    str, PlainValidator(text(_variable, "the name of a variable", quotable=False)), _NAME_SCHEMA
+    str, Plain(text(_variable, "the name of a variable", quotable=False)), _NAME_SCHEMA
 ]
-Variables: TypeAlias = Annotated[tuple[Variable, ...], AfterValidator(no_twins)]
+Variables: TypeAlias = Annotated[tuple[Variable, ...], After(no_twins)]
 Url: TypeAlias = Annotated[
     str,
-    PlainValidator(text(hosts.parse_url, "a URL, such as http://localhost:52222")),
-    WithJsonSchema({"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^/?#@]+[^#]*$"}),
+    Plain(text(hosts.parse_url, "a URL, such as http://localhost:52222")),
+    Schema({"type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://[^/?#@]+[^#]*$"}),
 ]
-MaybeSecret: TypeAlias = Annotated[Secret | None, PlainValidator(secret), WithJsonSchema(_SECRET_SCHEMA)]
+MaybeSecret: TypeAlias = Annotated[Secret | None, Plain(secret, context=True), Schema(_SECRET_SCHEMA)]

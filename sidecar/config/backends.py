@@ -6,8 +6,9 @@ from typing import Literal
 
 from sidecar.config import backend_values as b
 from sidecar.config import values as v
-from sidecar.config.blocks import Block, duration, key, size
+from sidecar.config.blocks import Block, duration, size
 from sidecar.model import Containment
+from sidecar.shapes import key
 
 
 class Inbox(Block):
@@ -74,8 +75,8 @@ class CapsuleConfig(Block):
     backend: Literal["inbox", "command", "forward"] | None = key(
         None, "Who does the work; null: as `backend` says."
     )
-    command: OwnCommand = key(OwnCommand.unset(), "What differs from the general `command`.", written={})
-    forward: Forward = key(Forward.unset(), "Where the work is done under `backend: forward`.", written={})
+    command: OwnCommand = key(OwnCommand(), "What differs from the general `command`.", written={})
+    forward: Forward = key(Forward(), "Where the work is done under `backend: forward`.", written={})
     containment: Containment | None = key(None, "How strictly links are treated; null: as the manifest says.")
     cross_mounts: v.Flag = key(
         default=False, description="Whether planes may cross mount points below an export root."

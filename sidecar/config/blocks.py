@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from types import UnionType
-from typing import Any, Final, Literal, Self, cast, get_args, get_origin
+from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
-
+from sidecar import shapes
 from sidecar.config import backend_values as b
 from sidecar.config import quantities
 from sidecar.config import values as v
-
-_SAME: Final = object()
-
-
-def key(default: object, description: str, *, written: object = _SAME, alias: str | None = None) -> Any:
-    """Make a key, like pydantic.Field; `written` is its default as it stands in a file, where that differs."""
-    extra: dict[str, Any] = {"default": default if written is _SAME else written}
-    return Field(default, description=description, alias=alias, json_schema_extra=extra)
+from sidecar.shapes import key, required
 
 
 def duration(written: str, description: str) -> Any:
@@ -30,41 +21,16 @@ def size(written: str, description: str) -> Any:
     return key(quantities.parse_size(written), description, written=written)
 
 
-class Block(BaseModel):
-    """A block of keys: all optional, none unknown; left blank it is all defaults."""
+class Block(shapes.Block):
+    """A block of keys: none unknown; left blank it is all defaults."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        validate_by_name=True,
-        validate_by_alias=True,
-        hide_input_in_errors=True,
-        defer_build=True,
-    )
-    """Most blocks are only read as parts of the whole: what reads one alone is built when somebody does so."""
-
-    @classmethod
-    def unset(cls, **given: Any) -> Self:
-        """Return a block of defaults but for what is given, which must be good: nothing of it is checked."""
-        block: Any = cls.model_construct(**given)
-        return cast("Self", block)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _blank(cls, data: object) -> object:
-        return {} if data is None else data
-
-
-def block_of(annotation: object) -> type[Block] | None:
-    """Return the block that a key holds, or may hold."""
-    parts = get_args(annotation) if get_origin(annotation) is UnionType else (annotation,)
-    return next((part for part in parts if isinstance(part, type) and issubclass(part, Block)), None)
+    BLANK: ClassVar[bool] = True
 
 
 class Root(Block):
     """A directory in which capsules are looked for."""
 
-    path: v.Path = Field(description="A directory that holds capsule directories, or is one.")
+    path: v.Path = required("A directory that holds capsule directories, or is one.")
     workspace: v.Workspace = key(
         ".", "The capsule's workspace, relative to its directory; {id} and {session_id} may be used."
     )

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
-
 from sidecar.config import backend_values as b
 from sidecar.config import hosts
 from sidecar.config import values as v
-from sidecar.config.blocks import Block, key
+from sidecar.config.blocks import Block
 from sidecar.config.quantities import quoted
 from sidecar.model import AuthSettings, PersonalToken, ProviderSettings, Rate
+from sidecar.shapes import After, Before, Plain, Schema, key, required
 
 _SHA256: Final = re.compile("[0-9a-fA-F]{64}", re.ASCII)
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+", re.ASCII)
@@ -50,37 +49,35 @@ def _listed(value: object) -> object:
     return (value,) if isinstance(value, str) else value
 
 
-def _schema(**more: Any) -> WithJsonSchema:
-    return WithJsonSchema({"type": "string", "minLength": 1, **more})
+def _schema(**more: Any) -> Schema:
+    return Schema({"type": "string", "minLength": 1, **more})
 
 
 Issuer: TypeAlias = Annotated[
     str,
-    PlainValidator(v.text(_issuer, "a URL, such as https://id.example.org")),
+    Plain(v.text(_issuer, "a URL, such as https://id.example.org")),
     _schema(pattern="^[Hh][Tt][Tt][Pp][Ss]?://[^/?#@]+[^?#]*$"),
 ]
 Digest: TypeAlias = Annotated[
-    str, PlainValidator(v.text(_digest, "64 hex digits")), _schema(pattern=f"^{_SHA256.pattern}$")
+    str, Plain(v.text(_digest, "64 hex digits")), _schema(pattern=f"^{_SHA256.pattern}$")
 ]
-Scope: TypeAlias = Annotated[str, PlainValidator(v.text(_scope, "a scope")), _schema()]
-Word: TypeAlias = Annotated[str, PlainValidator(v.text(_word, "text")), _schema()]
+Scope: TypeAlias = Annotated[str, Plain(v.text(_scope, "a scope")), _schema()]
+Word: TypeAlias = Annotated[str, Plain(v.text(_word, "text")), _schema()]
 OneOrMore: TypeAlias = Annotated[
     tuple[Word, ...],
-    BeforeValidator(_listed),
-    AfterValidator(v.no_twins),
-    WithJsonSchema(
-        {"type": ["string", "array"], "items": {"type": "string", "minLength": 1}, "uniqueItems": True}
-    ),
+    Before(_listed),
+    After(v.no_twins),
+    Schema({"type": ["string", "array"], "items": {"type": "string", "minLength": 1}, "uniqueItems": True}),
 ]
-Scopes: TypeAlias = Annotated[tuple[Scope, ...], AfterValidator(v.no_twins)]
-Words: TypeAlias = Annotated[tuple[Word, ...], AfterValidator(v.no_twins)]
+Scopes: TypeAlias = Annotated[tuple[Scope, ...], After(v.no_twins)]
+Words: TypeAlias = Annotated[tuple[Word, ...], After(v.no_twins)]
 
 
 class Provider(Block):
     """A service that vouches for callers: by signed tokens (oidc), or by answering when asked (introspection)."""
 
-    kind: Literal["oidc", "introspection"] = Field(
-        description="oidc: an OpenID Connect issuer; introspection: an endpoint as in RFC 7662."
+    kind: Literal["oidc", "introspection"] = required(
+        "oidc: an OpenID Connect issuer; introspection: an endpoint as in RFC 7662."
     )
     issuer: Issuer | None = key(None, "oidc: the issuer, exactly as tokens name it.")
     url: b.Url | None = key(None, "introspection: the endpoint.")
@@ -115,15 +112,15 @@ class Provider(Block):
 class PersonalTokenEntry(Block):
     """The personal access token of a member."""
 
-    sha256: Digest = Field(description="SHA-256 of the token, which begins with sc_pat_, in hex.")
-    member: v.Name = Field(description="Whose it is.")
+    sha256: Digest = required("SHA-256 of the token, which begins with sc_pat_, in hex.")
+    member: v.Name = required("Whose it is.")
 
 
 class MoiKeyEntry(Block):
     """A key of the MOI view."""
 
-    key: b.MaybeSecret = Field(description="The key: {env: NAME} or {file: PATH}.")
-    workspace: v.Name = Field(description="The workspace that it belongs to.")
+    key: b.MaybeSecret = required("The key: {env: NAME} or {file: PATH}.")
+    workspace: v.Name = required("The workspace that it belongs to.")
 
 
 class Auth(Block):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,8 +13,8 @@ if TYPE_CHECKING:
     from sidecar.config.backends import CapsuleConfig, Command
     from sidecar.config.schema import Keys
 
-NOTHING_OWN: Final = OwnCommand.unset()
-NOWHERE: Final = Forward.unset()
+NOTHING_OWN: Final = OwnCommand()
+NOWHERE: Final = Forward()
 
 
 def backend_of(general: str, own: CapsuleConfig) -> str:
@@ -51,7 +52,7 @@ def forward_of(own: CapsuleConfig) -> ForwardSettings:
 def under_flag(keys: Keys) -> Keys:
     """Return the keys without what single capsules say of backends: the command line's `--command` is for all."""
     capsules = {
-        capsule_id: own.model_copy(update={"backend": None, "command": NOTHING_OWN, "forward": NOWHERE})
+        capsule_id: replace(own, backend=None, command=NOTHING_OWN, forward=NOWHERE)
         for capsule_id, own in keys.capsules.items()
     }
-    return keys.model_copy(update={"capsules": MappingProxyType(capsules)})
+    return replace(keys, capsules=MappingProxyType(capsules))

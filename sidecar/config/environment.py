@@ -12,22 +12,21 @@ from __future__ import annotations
 
 from enum import Enum, auto
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_args, get_origin
-
-from pydantic import BeforeValidator, PlainValidator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, get_origin
 
 from sidecar.config.backend_values import PARTS, secret
 from sidecar.config.backends import CapsuleConfig
-from sidecar.config.blocks import Block, block_of
 from sidecar.config.schema import Keys
 from sidecar.config.values import Given, one_or_more
 from sidecar.errors import Problem, Severity
+from sidecar.shapes import Before, Plain, bare, block_in, keys_of, without_null
 from sidecar.words import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from pydantic.fields import FieldInfo
+    from sidecar import shapes
+    from sidecar.shapes import Block
 
 PREFIX: Final = "SIDECAR_"
 CONFIG: Final = "SIDECAR_CONFIG"
@@ -118,25 +117,23 @@ def _ignored(key: Key, name: str) -> str:
 
 def _keys(block: type[Block], above: KeyPath = ()) -> Iterator[Key]:
     """Yield every key below a block."""
-    for name, field in block.model_fields.items():
-        path = (*above, field.alias or name)
-        below = block_of(field.annotation)
+    for key in keys_of(block):
+        path = (*above, key.written)
+        below = block_in(key.annotation)
         if below is not None:
             yield from _keys(below, path)
-        elif _read_by(field, secret):
+        elif _read_by(key, secret):
             yield Key(path, Kind.SECRET)
             yield from (Key((*path, part), Kind.PART_OF_SECRET) for part in PARTS)
         elif path != ("capsules",):
-            yield Key(path, Kind.LIST if _is_list(field) else Kind.SCALAR)
+            yield Key(path, Kind.LIST if _is_list(key) else Kind.SCALAR)
 
 
-def _is_list(field: FieldInfo) -> bool:
+def _is_list(key: shapes.Key) -> bool:
     """Whether a key takes a list, and no single text in its place."""
-    of_null = [get_origin(get_args(part)[0]) for part in get_args(field.annotation) if get_args(part)]
-    return tuple in (get_origin(field.annotation), *of_null) and not _read_by(field, one_or_more)
+    plain, _ = bare(without_null(key.annotation)[0])
+    return get_origin(plain) is tuple and not _read_by(key, one_or_more)
 
 
-def _read_by(field: FieldInfo, reader: Callable[..., object]) -> bool:
-    return any(
-        isinstance(item, BeforeValidator | PlainValidator) and item.func is reader for item in field.metadata
-    )
+def _read_by(key: shapes.Key, reader: Callable[..., object]) -> bool:
+    return any(isinstance(mark, Before | Plain) and mark.function is reader for mark in key.marks)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-
-from pydantic import ValidationError
 
 from sidecar.config import environment
 from sidecar.config.backend_checks import backend_findings, replaced_by_flag
@@ -21,6 +19,7 @@ from sidecar.config.quantities import PortRange, parse_ports
 from sidecar.config.schema import DEFAULT_ROOT, Config, Keys, Places
 from sidecar.config.values import Bases, Given
 from sidecar.errors import InputError, Problem, Severity, unreadable
+from sidecar.shapes import FaultsError, read
 from sidecar.yamlfile import Document, YamlError, examine
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from sidecar.config.checks import Finding
     from sidecar.config.environment import Overlay
+    from sidecar.shapes import Fault
 
 UNREADABLE: Final = "E-CFG-001"
 MALFORMED: Final = "E-CFG-002"
@@ -95,12 +95,12 @@ def build(
     raw = {} if document is None else text_keys(document.value)
     merged = _merged(raw if isinstance(raw, dict) else {}, over)
     if document is not None:
-        problems += [*document.refused, *sources.of_keys(), *sources.of_file(_errors(raw, bases))]
-    problems += sources.of_overlay(_errors(_merged({}, over), bases))
+        problems += [*document.refused, *sources.of_keys(), *sources.of_file(_faults(raw, bases))]
+    problems += sources.of_overlay(_faults(_merged({}, over), bases))
     if _wrong(problems):
         raise _refusal(problems)
     merged.setdefault("roots", [{"path": DEFAULT_ROOT}])
-    keys = Keys.model_validate(merged, context=bases, by_alias=True, by_name=False)
+    keys = read(Keys, merged, bases)
     found: list[Finding] = []
     if flags.command is not None:
         found += replaced_by_flag(keys)
@@ -110,7 +110,7 @@ def build(
     problems += [sources.problem(f.path, f.code, f.message) for f in (*found, *faults)]
     if _wrong(problems):
         raise _refusal(problems)
-    values = {name: getattr(keys, name) for name in Keys.model_fields}
+    values = {one.name: getattr(keys, one.name) for one in fields(Keys)}
     places: dict[tuple[str | int, ...], Problem] = {
         ("capsules", capsule_id): sources.problem(("capsules", capsule_id), "", "", at_key=True)
         for capsule_id in keys.capsules
@@ -118,7 +118,7 @@ def build(
     for index in range(len(keys.roots)):
         places["roots", index, "path"] = sources.problem(("roots", index, "path"), "", "")
     warnings = tuple(_in_order(problems))
-    return Config.unset(**values, source=source, warnings=warnings, places=Places(places), pairs=pairs)
+    return Config(**values, source=source, warnings=warnings, places=Places(places), pairs=pairs)
 
 
 def state_of(path: str | None, environ: Mapping[str, str], *, cwd: str | None = None) -> str | None:
@@ -142,9 +142,9 @@ def state_of(path: str | None, environ: Mapping[str, str], *, cwd: str | None = 
     told = {"state": merged["state"]} if "state" in merged else {}
     bases = Bases(directory, here, environ.get("HOME"), environ)
     told_by = sources.of_overlay if ("state",) in over.values else sources.of_file
-    if problems := list(told_by(_errors(told, bases))):
+    if problems := list(told_by(_faults(told, bases))):
         raise _refusal(problems)
-    return Keys.model_validate(told, context=bases, by_alias=True, by_name=False).state
+    return read(Keys, told, bases).state
 
 
 def locate(
@@ -235,12 +235,12 @@ def _merged(raw: dict[Any, Any], over: Overlay) -> dict[Any, Any]:
     return result
 
 
-def _errors(raw: object, bases: Bases) -> list[Any]:
+def _faults(raw: object, bases: Bases) -> tuple[Fault, ...]:
     try:
-        Keys.model_validate(raw, context=bases, by_alias=True, by_name=False)
-    except ValidationError as error:
-        return error.errors(include_url=False)
-    return []
+        read(Keys, raw, bases)
+    except FaultsError as error:
+        return error.faults
+    return ()
 
 
 def _wrong(problems: Iterable[Problem]) -> bool:

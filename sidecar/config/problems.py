@@ -1,4 +1,4 @@
-"""What pydantic and the checks found → problems with their place, in words that say what to write instead.
+"""What the shapes of the keys and the checks found → problems with their place, in words that say what to write instead.
 
 | Code | When |
 |---|---|
@@ -28,14 +28,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Final, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, get_args
 
-from sidecar.config.blocks import Block, block_of
 from sidecar.config.environment import FLAGS, WHERE
 from sidecar.config.quantities import quoted
 from sidecar.config.schema import Keys
 from sidecar.config.values import NOT_ALLOWED, WITHOUT_UNIT, WRONG_TYPE
 from sidecar.errors import Problem, Severity
+from sidecar.shapes import MISSING_KEY, NO_LIST, NO_SUCH_WORD, OF_KEY, UNKNOWN_KEY, block_in, keys_of
 from sidecar.words import nearest
 from sidecar.yamlfile import dotted
 from sidecar.yamlparts import OtherKey, shortened
@@ -43,12 +43,12 @@ from sidecar.yamlparts import OtherKey, shortened
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from sidecar.shapes import Fault
     from sidecar.yamlfile import Document
 
 TYPE: Final = "E-CFG-002"
 UNKNOWN: Final = "E-CFG-003"
 VALUE: Final = "E-CFG-004"
-OF_KEY: Final = "[key]"
 
 _DECIMAL: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)", re.ASCII)
 
@@ -63,15 +63,15 @@ class Sources:
         self._document = document
         self._names = names
 
-    def of_file(self, errors: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
-        """Yield the problems of the file alone, from what pydantic says of it; one per place."""
+    def of_file(self, faults: Iterable[Fault]) -> Iterator[Problem]:
+        """Yield the problems of the file alone, from what its shape refuses; one per place."""
         document = self._document
         if document is None:
             return
-        errors = tuple(errors)
-        secrets = {tuple(error["loc"]) for error in errors if error.get("ctx", {}).get("secret")}
+        faults = tuple(faults)
+        secrets = {fault.path for fault in faults if fault.context.get("secret")}
         taken = {(p.line, p.column) for p in document.refused}
-        durations = {tuple(error["loc"]) for error in errors if _lacks_unit(error)}
+        durations = {fault.path for fault in faults if _lacks_unit(fault)}
         for path, number in _integers(document.value) if document.odd_integers else ():
             if path in durations:
                 continue  # which says what to write
@@ -84,13 +84,13 @@ class Sources:
                 taken.add((found.line, found.column))
                 yield found
         seen = set()
-        for error in errors:
-            path, at_key = _in_document(error["loc"], document.value)
-            at_key = at_key or error["type"] in ("extra_forbidden", "invalid_key")
+        for fault in faults:
+            path, at_key = _in_document(fault.path, document.value)
+            at_key = at_key or fault.kind == UNKNOWN_KEY
             if document.place(path, key=at_key) in taken or (path, at_key) in seen:
                 continue
             seen.add((path, at_key))
-            code, message = explain(error, _Spelt(document, path, at_key=at_key))
+            code, message = explain(fault, _Spelt(document, path, at_key=at_key))
             yield self._at(path, code, message, at_key=at_key)
 
     def of_keys(self) -> Iterator[Problem]:
@@ -104,12 +104,12 @@ class Sources:
             shown = shortened(dotted((*path[:-1], source)), 120)
             yield Problem(self._file or "", *place, TYPE, shown, message)
 
-    def of_overlay(self, errors: Iterable[Mapping[str, Any]]) -> Iterator[Problem]:
+    def of_overlay(self, faults: Iterable[Fault]) -> Iterator[Problem]:
         """Yield the problems of what flags and the environment say."""
-        for error in errors:
-            path = tuple(part for part in error["loc"] if part != OF_KEY)
+        for fault in faults:
+            path = tuple(part for part in fault.path if part != OF_KEY)
             name = self._name(path) or self._below(path)
-            code, message = explain(error, None)
+            code, message = explain(fault, None)
             yield Problem(_where(name), 0, 0, code, name, message)
 
     def problem(self, path: Path, code: str, message: str, *, at_key: bool = False) -> Problem:
@@ -161,8 +161,8 @@ class _Spelt:
         return _hint(self.value, self.source, quotable=quotable)
 
 
-def _lacks_unit(error: Mapping[str, Any]) -> bool:
-    expected = error.get("ctx", {}).get("expected")
+def _lacks_unit(fault: Fault) -> bool:
+    expected = fault.context.get("expected")
     return isinstance(expected, str) and expected.startswith(WITHOUT_UNIT)
 
 
@@ -194,9 +194,9 @@ def _hint(value: object, source: str, *, quotable: bool = True) -> str:
     return f'; YAML reads {source} as {_kind(value)}: quote it, "{source}"'
 
 
-def explain(error: Mapping[str, Any], spelt: _Spelt | None) -> tuple[str, str]:
-    """Return code and message of one of pydantic's errors."""
-    kind, context = error["type"], error.get("ctx", {})
+def explain(fault: Fault, spelt: _Spelt | None) -> tuple[str, str]:
+    """Return code and message of what a shape refuses."""
+    path, kind, value, context = fault
     if kind == NOT_ALLOWED:
         return VALUE, context["text"]
     if kind == WRONG_TYPE:
@@ -204,38 +204,36 @@ def explain(error: Mapping[str, Any], spelt: _Spelt | None) -> tuple[str, str]:
         return TYPE, f"must be {expected}" + (
             spelt.hint(quotable=context["text"]) if spelt is not None else ""
         )
-    if kind == "extra_forbidden":
-        return UNKNOWN, _unknown(error["loc"])
-    if kind == "missing":
-        return VALUE, f"is missing; write `{error['loc'][-1]}: …`"
-    if kind in ("literal_error", "enum"):
-        words = re.findall("'([^']*)'", context["expected"])
-        near = nearest(error["input"], words) if isinstance(error["input"], str) else None
-        shown = quoted(spelt.source if spelt is not None else error["input"])
+    if kind == UNKNOWN_KEY:
+        return UNKNOWN, _unknown(path)
+    if kind == MISSING_KEY:
+        return VALUE, f"is missing; write `{path[-1]}: …`"
+    if kind == NO_SUCH_WORD:
+        words = context["words"]
+        near = nearest(value, words) if isinstance(value, str) else None
+        shown = quoted(spelt.source if spelt is not None else value)
         return VALUE, f"{shown} is not one of {', '.join(words)}" + (
             f"; did you mean {near}?" if near else ""
         )
-    if kind == "tuple_type":
+    if kind == NO_LIST:
         return TYPE, "must be a list" + (
             f"; write [{spelt.source}]" if spelt and isinstance(spelt.value, str) else ""
         )
-    known = ", ".join(keys_at(error["loc"]))
+    known = ", ".join(keys_at(path))
     return TYPE, "must be a block of keys" + (f": {known}" if known else "")
 
 
 def keys_at(path: Sequence[Any]) -> tuple[str, ...]:
     """Return the keys of the block at a path, as they are written; none where there is no block."""
-    block: Any = Keys
+    at: Any = Keys
     for part in path:
-        if isinstance(block, type) and issubclass(block, Block):
-            fields = {field.alias or name: field for name, field in block.model_fields.items()}
-            found = fields[part].annotation if part in fields else None
-            block = block_of(found) or found
+        block = block_in(at)
+        if block is not None:
+            at = next((key.annotation for key in keys_of(block) if key.written == part), None)
         else:
-            block = next((a for a in get_args(block) if isinstance(a, type) and issubclass(a, Block)), None)
-    if isinstance(block, type) and get_origin(block) is None and issubclass(block, Block):
-        return tuple(field.alias or name for name, field in block.model_fields.items())
-    return ()
+            at = next((below for below in get_args(at) if block_in(below) is not None), None)
+    block = block_in(at)
+    return () if block is None else tuple(key.written for key in keys_of(block))
 
 
 def _unknown(path: Sequence[Any]) -> str:

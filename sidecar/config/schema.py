@@ -10,28 +10,23 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
-
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from typing import Annotated, Final, Literal
 
 from sidecar.config import values as v
 from sidecar.config.backends import CapsuleConfig, Command, Inbox
-from sidecar.config.blocks import Block, Desk, Heartbeat, Limits, Listen, Log, Root, Tasks, Traces, Watch, key
+from sidecar.config.blocks import Block, Desk, Heartbeat, Limits, Listen, Log, Root, Tasks, Traces, Watch
 from sidecar.config.credentials import Auth, general_auth, members_of
 from sidecar.config.effective import backend_of, command_of, forward_of, names_command
 from sidecar.config.pairs import Pairs
 from sidecar.errors import Problem, Severity
 from sidecar.model import AuthSettings, InboxSettings, Settings
+from sidecar.shapes import After, Before, Schema, key
 from sidecar.yamlfile import dotted
-
-if TYPE_CHECKING:
-    from pydantic_core import core_schema
 
 DEFAULT_ROOT: Final = "./capsules"
 NOWHERE: Final = "."
 """The workspace of a capsule that lies below no root."""
-NO_SETTINGS: Final = CapsuleConfig.unset()
+NO_SETTINGS: Final = CapsuleConfig()
 
 
 def _frozen(capsules: Mapping[str, CapsuleConfig]) -> Mapping[str, CapsuleConfig]:
@@ -47,47 +42,37 @@ def _filled(roots: tuple[Root, ...]) -> tuple[Root, ...]:
 class Keys(Block):
     """Everything that the file may say."""
 
-    roots: Annotated[tuple[Root, ...], AfterValidator(_filled)] = Field(
-        (Root.unset(path=DEFAULT_ROOT),),
-        description="Where capsules are looked for.",
-        json_schema_extra={"default": [{"path": DEFAULT_ROOT}], "minItems": 1},
+    roots: Annotated[tuple[Root, ...], After(_filled), Schema({"minItems": 1})] = key(
+        (Root(path=DEFAULT_ROOT),), "Where capsules are looked for.", written=[{"path": DEFAULT_ROOT}]
     )
-    listen: Listen = key(Listen.unset(), "The capsules' own ports.", written={})
-    desk: Desk = key(Desk.unset(), "The one listener for the registry as a whole.", written={})
+    listen: Listen = key(Listen(), "The capsules' own ports.", written={})
+    desk: Desk = key(Desk(), "The one listener for the registry as a whole.", written={})
     state: v.Path | None = key(
         None,
         "The state directory; null: $STATE_DIRECTORY, else $XDG_STATE_HOME/sidecar, else ~/.local/state/sidecar.",
     )
-    watch: Watch = key(Watch.unset(), "How changes on disk are found.", written={})
+    watch: Watch = key(Watch(), "How changes on disk are found.", written={})
     card: Literal["full", "reference"] = key(
         "full", "full: the reference's keys and the A2A ones; reference: the reference's alone."
     )
     backend: Literal["inbox", "command", "forward"] = key(
         "inbox", "Who does the work of capsules that do not say so themselves."
     )
-    inbox: Inbox = key(Inbox.unset(), "How workers take tasks from the inbox.", written={})
-    command: Command = key(
-        Command.unset(), "The program that does the tasks under `backend: command`.", written={}
-    )
-    tasks: Tasks = key(Tasks.unset(), "How many tasks run, and what is kept of them.", written={})
+    inbox: Inbox = key(Inbox(), "How workers take tasks from the inbox.", written={})
+    command: Command = key(Command(), "The program that does the tasks under `backend: command`.", written={})
+    tasks: Tasks = key(Tasks(), "How many tasks run, and what is kept of them.", written={})
     auth: Auth = key(
-        Auth.unset(), "Credentials. A secret is never a literal: {env: NAME} or {file: PATH}.", written={}
+        Auth(), "Credentials. A secret is never a literal: {env: NAME} or {file: PATH}.", written={}
     )
-    log: Log = key(Log.unset(), "What is logged, and how.", written={})
-    traces: Traces = key(Traces.unset(), "Whether what is done is told to a collector.", written={})
-    limits: Limits = key(Limits.unset(), "What a file or a client may cost.", written={})
-    heartbeat: Heartbeat = key(
-        Heartbeat.unset(), "How often an idle stream shows that it is alive.", written={}
-    )
+    log: Log = key(Log(), "What is logged, and how.", written={})
+    traces: Traces = key(Traces(), "Whether what is done is told to a collector.", written={})
+    limits: Limits = key(Limits(), "What a file or a client may cost.", written={})
+    heartbeat: Heartbeat = key(Heartbeat(), "How often an idle stream shows that it is alive.", written={})
     capsules: Annotated[
         Mapping[v.CapsuleId, CapsuleConfig],
-        BeforeValidator(lambda value: {} if value is None else value),
-        AfterValidator(_frozen),
-    ] = Field(
-        default_factory=lambda: MappingProxyType({}),
-        description="Settings by capsule id.",
-        json_schema_extra={"default": {}},
-    )
+        Before(lambda value: {} if value is None else value),
+        After(_frozen),
+    ] = key(MappingProxyType({}), "Settings by capsule id.", written={})
 
 
 class Places:
@@ -120,8 +105,6 @@ class Config(Keys):
     `source` is the absolute path of its file, None where there is none. `warnings` do not stand in its way.
     `places` is where what it says of roots and capsules stands, `pairs` the certificates that it names.
     """
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     source: str | None = None
     warnings: tuple[Problem, ...] = ()
@@ -267,17 +250,3 @@ def _same(configured: str, directory: str) -> bool:
     if configured == os.path.normpath(directory):
         return True
     return os.path.realpath(configured) == os.path.realpath(directory)
-
-
-class _Generator(GenerateJsonSchema):
-    """Leaves defaults to the keys, which give them as a file writes them."""
-
-    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        return self.generate_inner(schema["schema"])
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of the configuration file, for editors."""
-    schema = Keys.model_json_schema(by_alias=True, schema_generator=_Generator)
-    head = {"$schema": _Generator.schema_dialect, "title": "Configuration of sidecar"}
-    return head | {name: value for name, value in schema.items() if name not in head}

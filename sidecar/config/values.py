@@ -2,7 +2,7 @@
 
 Values from a file are checked by their YAML type. `Given` text, from the environment or the command line, is still
 to be typed: `7410` is a number and `true` a flag there. Code that builds a configuration itself passes plain Python
-values (seconds, bytes, absolute paths), which are taken as they are.
+values (seconds, bytes, absolute paths), which are not read at all.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, PlainValidator, ValidationInfo, WithJsonSchema
-from pydantic_core import PydanticCustomError
-
 from sidecar.config import hosts, quantities
 from sidecar.config.quantities import LAST_PORT, PortRange, quoted
 from sidecar.model import Rate
+from sidecar.shapes import After, Before, Plain, Schema, UnfitError
 from sidecar.words import nearest
 
 if TYPE_CHECKING:
@@ -61,14 +59,14 @@ class Bases:
     files: dict[str, bytes | str] = field(default_factory=dict)
 
 
-def wrong_type(expected: str, *, text: bool = False) -> PydanticCustomError:
+def wrong_type(expected: str, *, text: bool = False) -> UnfitError:
     """Return the error of a value of another type than the key has; `text` where quoting may mend it."""
-    return PydanticCustomError(WRONG_TYPE, "must be {expected}", {"expected": expected, "text": text})
+    return UnfitError(WRONG_TYPE, expected=expected, text=text)
 
 
-def not_allowed(text: str) -> PydanticCustomError:
+def not_allowed(text: str) -> UnfitError:
     """Return the error of a value of the right type that cannot be used."""
-    return PydanticCustomError(NOT_ALLOWED, "{text}", {"text": text})
+    return UnfitError(NOT_ALLOWED, text=text)
 
 
 def _text(value: object, expected: str, *, quotable: bool = True) -> str:
@@ -79,17 +77,13 @@ def _text(value: object, expected: str, *, quotable: bool = True) -> str:
     return str(value)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def text(parse: Callable[[str], Any], expected: str, *, quotable: bool = True) -> Callable[[object], Any]:
     """Make the reader of a text from a parser that raises ValueError; `quotable` where quotes may mend a wrong type."""
 
     def read(value: object) -> Any:
         try:
             return parse(_text(value, expected, quotable=quotable))
-        except PydanticCustomError:
+        except UnfitError:
             raise
         except ValueError as error:
             raise not_allowed(str(error)) from None
@@ -97,7 +91,7 @@ def text(parse: Callable[[str], Any], expected: str, *, quotable: bool = True) -
     return read
 
 
-def duration(least: float = 0.0, unit: str = "s") -> Callable[[Any, ValidationInfo], float]:
+def duration(least: float = 0.0, unit: str = "s") -> Callable[[Any], float]:
     """Make the reader of a duration of at least so many seconds; a number without a unit is told to have this one."""
     parse = text(
         lambda written: quantities.parse_duration(written, unit),
@@ -105,10 +99,10 @@ def duration(least: float = 0.0, unit: str = "s") -> Callable[[Any, ValidationIn
         quotable=False,
     )
 
-    def read(value: Any, info: ValidationInfo) -> float:
-        if _is_number(value) and info.context is not None:
+    def read(value: Any) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool):
             raise wrong_type(f"{WITHOUT_UNIT}; write {value}{unit}")
-        seconds = float(value if _is_number(value) else parse(value))
+        seconds = float(parse(value))
         if seconds < least:
             raise not_allowed(f"must be at least {quantities.written_duration(least)}")
         return seconds
@@ -155,8 +149,6 @@ def flag(value: object) -> bool:
 
 def port_range(value: object) -> PortRange:
     """Read `24000-31999`, or one port."""
-    if isinstance(value, PortRange):
-        return value
     written = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
     found: PortRange = text(quantities.parse_ports, "a range of ports, such as 24000-31999")(written)
     return found
@@ -164,20 +156,15 @@ def port_range(value: object) -> PortRange:
 
 def rate(value: object) -> Rate:
     """Read a rate, such as `10/s`."""
-    if isinstance(value, Rate):
-        return value
     found: Rate = text(quantities.parse_rate, "a rate, such as 10/s or 600/m", quotable=False)(value)
     return found
 
 
-def path(value: object, info: ValidationInfo) -> str:
-    """Read a path: `~` expanded, made absolute where it comes from a file, the environment or a flag."""
+def path(value: object, bases: Bases) -> str:
+    """Read a path: `~` expanded, and made absolute."""
     written = _text(value, "a path")
     if not written.strip():
         raise not_allowed("is blank")
-    bases = info.context
-    if not isinstance(bases, Bases):
-        return written
     base = bases.outside if isinstance(value, Given) else bases.file
     return os.path.normpath(os.path.join(base, _expanded(written, bases.home)))  # noqa: PTH118 - text, kept as such
 
@@ -192,7 +179,7 @@ def _expanded(written: str, home: str | None) -> str:
     return found + slash + rest
 
 
-def workspace(value: object, info: ValidationInfo) -> str:
+def workspace(value: object, bases: Bases) -> str:
     """Read a workspace: a path relative to the capsule's directory, in which `{id}` and `{session_id}` may stand."""
     written = _text(value, "a path relative to the capsule's directory")
     if not written.strip():
@@ -204,7 +191,7 @@ def workspace(value: object, info: ValidationInfo) -> str:
             raise not_allowed(f"{{{word}}} is unknown; {hint}")
     if set("{}") & set(_PLACEHOLDER.sub("", written)):
         raise not_allowed(f"{quoted(written)} holds an unpaired brace")
-    return _expanded(written, info.context.home) if isinstance(info.context, Bases) else written
+    return _expanded(written, bases.home)
 
 
 def _capsule_id(written: str) -> str:
@@ -272,100 +259,90 @@ def _filled(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
-def _integer(least: int, most: int) -> WithJsonSchema:
-    return WithJsonSchema({"type": "integer", "minimum": least, "maximum": most})
+def _integer(least: int, most: int) -> Schema:
+    return Schema({"type": "integer", "minimum": least, "maximum": most})
 
 
 _SOME_TEXT: Final = {"type": "string", "minLength": 1}
-_DURATION: Final = WithJsonSchema({"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"})
-_SIZE: Final = WithJsonSchema(
-    {"type": ["string", "integer"], "minimum": 1, "pattern": "^[0-9]+(KiB|MiB|GiB)?$"}
-)
-_PORTS: Final = WithJsonSchema({"type": ["string", "integer"], "pattern": "^[0-9]+(-[0-9]+)?$"})
-_HOSTS: Final = WithJsonSchema(
+_DURATION: Final = Schema({"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"})
+_SIZE: Final = Schema({"type": ["string", "integer"], "minimum": 1, "pattern": "^[0-9]+(KiB|MiB|GiB)?$"})
+_PORTS: Final = Schema({"type": ["string", "integer"], "pattern": "^[0-9]+(-[0-9]+)?$"})
+_HOSTS: Final = Schema(
     {"type": ["string", "array"], "items": _SOME_TEXT, "minLength": 1, "minItems": 1, "uniqueItems": True}
 )
-_MEDIA_TYPES: Final = WithJsonSchema(
-    {"type": "array", "items": _SOME_TEXT, "minItems": 1, "uniqueItems": True}
-)
-_ORIGIN: Final = WithJsonSchema({"type": "string", "pattern": "^https?://[^/?#@]+$"})
-_ID_SCHEMA: Final = WithJsonSchema({"type": "string", "pattern": "^[a-z0-9._~-]{1,129}$"})
+_MEDIA_TYPES: Final = Schema({"type": "array", "items": _SOME_TEXT, "minItems": 1, "uniqueItems": True})
+_ORIGIN: Final = Schema({"type": "string", "pattern": "^https?://[^/?#@]+$"})
+_ID_SCHEMA: Final = Schema({"type": "string", "pattern": "^[a-z0-9._~-]{1,129}$"})
 
-Seconds: TypeAlias = Annotated[float, PlainValidator(duration()), _DURATION]
-Milliseconds: TypeAlias = Annotated[float, PlainValidator(duration(unit="ms")), _DURATION]
-Hours: TypeAlias = Annotated[float, PlainValidator(duration(unit="h")), _DURATION]
-Days: TypeAlias = Annotated[float, PlainValidator(duration(unit="d")), _DURATION]
-SomeSeconds: TypeAlias = Annotated[float, PlainValidator(duration(0.01)), _DURATION]
-SomeMilliseconds: TypeAlias = Annotated[float, PlainValidator(duration(0.01, unit="ms")), _DURATION]
-FileSize: TypeAlias = Annotated[int, PlainValidator(size("64MiB")), _SIZE]
-BodySize: TypeAlias = Annotated[int, PlainValidator(size("1GiB")), _SIZE]
-Count: TypeAlias = Annotated[int, PlainValidator(whole(1, MOST)), _integer(1, MOST)]
-Percent: TypeAlias = Annotated[int, PlainValidator(whole(0, 100)), _integer(0, 100)]
-Depth: TypeAlias = Annotated[int, PlainValidator(whole(0, DEEPEST)), _integer(0, DEEPEST)]
-Port: TypeAlias = Annotated[int, PlainValidator(whole(1, LAST_PORT)), _integer(1, LAST_PORT)]
-PortOrAny: TypeAlias = Annotated[int, PlainValidator(whole(0, LAST_PORT)), _integer(0, LAST_PORT)]
-Ports: TypeAlias = Annotated[PortRange, PlainValidator(port_range), _PORTS]
+Seconds: TypeAlias = Annotated[float, Plain(duration()), _DURATION]
+Milliseconds: TypeAlias = Annotated[float, Plain(duration(unit="ms")), _DURATION]
+Hours: TypeAlias = Annotated[float, Plain(duration(unit="h")), _DURATION]
+Days: TypeAlias = Annotated[float, Plain(duration(unit="d")), _DURATION]
+SomeSeconds: TypeAlias = Annotated[float, Plain(duration(0.01)), _DURATION]
+SomeMilliseconds: TypeAlias = Annotated[float, Plain(duration(0.01, unit="ms")), _DURATION]
+FileSize: TypeAlias = Annotated[int, Plain(size("64MiB")), _SIZE]
+BodySize: TypeAlias = Annotated[int, Plain(size("1GiB")), _SIZE]
+Count: TypeAlias = Annotated[int, Plain(whole(1, MOST)), _integer(1, MOST)]
+Percent: TypeAlias = Annotated[int, Plain(whole(0, 100)), _integer(0, 100)]
+Depth: TypeAlias = Annotated[int, Plain(whole(0, DEEPEST)), _integer(0, DEEPEST)]
+Port: TypeAlias = Annotated[int, Plain(whole(1, LAST_PORT)), _integer(1, LAST_PORT)]
+PortOrAny: TypeAlias = Annotated[int, Plain(whole(0, LAST_PORT)), _integer(0, LAST_PORT)]
+Ports: TypeAlias = Annotated[PortRange, Plain(port_range), _PORTS]
 SomeRate: TypeAlias = Annotated[
-    Rate, PlainValidator(rate), WithJsonSchema({"type": "string", "pattern": "^[1-9][0-9]*/[smh]$"})
+    Rate, Plain(rate), Schema({"type": "string", "pattern": "^[1-9][0-9]*/[smh]$"})
 ]
-Flag: TypeAlias = Annotated[bool, PlainValidator(flag), WithJsonSchema({"type": "boolean"})]
-Host: TypeAlias = Annotated[str, PlainValidator(text(hosts.parse_host, _NAMED)), WithJsonSchema(_SOME_TEXT)]
-Hosts: TypeAlias = Annotated[
-    tuple[Host, ...], BeforeValidator(one_or_more), AfterValidator(_filled), AfterValidator(no_twins), _HOSTS
-]
-AdvertisedHost: TypeAlias = Annotated[
-    str, PlainValidator(text(hosts.parse_advertised, _NAMED)), WithJsonSchema(_SOME_TEXT)
-]
+Flag: TypeAlias = Annotated[bool, Plain(flag), Schema({"type": "boolean"})]
+Host: TypeAlias = Annotated[str, Plain(text(hosts.parse_host, _NAMED)), Schema(_SOME_TEXT)]
+Hosts: TypeAlias = Annotated[tuple[Host, ...], Before(one_or_more), After(_filled), After(no_twins), _HOSTS]
+AdvertisedHost: TypeAlias = Annotated[str, Plain(text(hosts.parse_advertised, _NAMED)), Schema(_SOME_TEXT)]
 AllowedHost: TypeAlias = Annotated[
     str,
-    PlainValidator(text(hosts.parse_allowed, f"{_NAMED}, with or without a port")),
-    WithJsonSchema(_SOME_TEXT),
+    Plain(text(hosts.parse_allowed, f"{_NAMED}, with or without a port")),
+    Schema(_SOME_TEXT),
 ]
 Origin: TypeAlias = Annotated[
-    str, PlainValidator(text(hosts.parse_origin, "an origin, such as https://example.org")), _ORIGIN
+    str, Plain(text(hosts.parse_origin, "an origin, such as https://example.org")), _ORIGIN
 ]
 PublicUrl: TypeAlias = Annotated[
     str,
-    PlainValidator(text(hosts.parse_public_url, "a URL, such as https://example.org/agents/{id}")),
-    WithJsonSchema({"type": "string", "pattern": "^https?://[^?#]+$"}),
+    Plain(text(hosts.parse_public_url, "a URL, such as https://example.org/agents/{id}")),
+    Schema({"type": "string", "pattern": "^https?://[^?#]+$"}),
 ]
 BaseUrl: TypeAlias = Annotated[
     str,
-    PlainValidator(text(hosts.parse_base_url, "a URL, such as https://example.org")),
-    WithJsonSchema({"type": "string", "pattern": "^https?://[^?#{}]+$"}),
+    Plain(text(hosts.parse_base_url, "a URL, such as https://example.org")),
+    Schema({"type": "string", "pattern": "^https?://[^?#{}]+$"}),
 ]
 Network: TypeAlias = Annotated[
     str,
-    PlainValidator(text(hosts.parse_network, "an address or a network, such as 10.0.0.0/8")),
-    WithJsonSchema(_SOME_TEXT),
+    Plain(text(hosts.parse_network, "an address or a network, such as 10.0.0.0/8")),
+    Schema(_SOME_TEXT),
 ]
-Networks: TypeAlias = Annotated[tuple[Network, ...], AfterValidator(no_twins)]
-Path: TypeAlias = Annotated[str, PlainValidator(path), WithJsonSchema(_SOME_TEXT)]
-Workspace: TypeAlias = Annotated[str, PlainValidator(workspace), WithJsonSchema(_SOME_TEXT)]
-CapsuleId: TypeAlias = Annotated[str, PlainValidator(text(_capsule_id, "a capsule's id")), _ID_SCHEMA]
+Networks: TypeAlias = Annotated[tuple[Network, ...], After(no_twins)]
+Path: TypeAlias = Annotated[str, Plain(path, context=True), Schema(_SOME_TEXT)]
+Workspace: TypeAlias = Annotated[str, Plain(workspace, context=True), Schema(_SOME_TEXT)]
+CapsuleId: TypeAlias = Annotated[str, Plain(text(_capsule_id, "a capsule's id")), _ID_SCHEMA]
 MediaType: TypeAlias = Annotated[
-    str, PlainValidator(text(_media_type, "a media type, such as text/plain")), WithJsonSchema(_SOME_TEXT)
+    str, Plain(text(_media_type, "a media type, such as text/plain")), Schema(_SOME_TEXT)
 ]
-MediaTypes: TypeAlias = Annotated[
-    tuple[MediaType, ...], AfterValidator(_filled), AfterValidator(no_twins), _MEDIA_TYPES
-]
+MediaTypes: TypeAlias = Annotated[tuple[MediaType, ...], After(_filled), After(no_twins), _MEDIA_TYPES]
 ChannelId: TypeAlias = Annotated[
     str,
-    PlainValidator(text(_channel_id, "the id of a channel")),
-    WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9._~-]{1,129}$"}),
+    Plain(text(_channel_id, "the id of a channel")),
+    Schema({"type": "string", "pattern": "^[A-Za-z0-9._~-]{1,129}$"}),
 ]
 AgentCode: TypeAlias = Annotated[
     str,
-    PlainValidator(text(_agent_code, "the code of an agent")),
-    WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9._~-]{1,129}$"}),
+    Plain(text(_agent_code, "the code of an agent")),
+    Schema({"type": "string", "pattern": "^[A-Za-z0-9._~-]{1,129}$"}),
 ]
 Name: TypeAlias = Annotated[
     str,
-    PlainValidator(text(_name, "a name")),
-    WithJsonSchema({"type": "string", "minLength": 1, "pattern": f"^{_NAME.pattern}$"}),
+    Plain(text(_name, "a name")),
+    Schema({"type": "string", "minLength": 1, "pattern": f"^{_NAME.pattern}$"}),
 ]
 Prompts: TypeAlias = Annotated[
-    tuple[Annotated[str, PlainValidator(text(_some_text, "text")), WithJsonSchema(_SOME_TEXT)], ...],
-    AfterValidator(no_twins),
-    WithJsonSchema({"type": "array", "items": _SOME_TEXT, "uniqueItems": True}),
+    tuple[Annotated[str, Plain(text(_some_text, "text")), Schema(_SOME_TEXT)], ...],
+    After(no_twins),
+    Schema({"type": "array", "items": _SOME_TEXT, "uniqueItems": True}),
 ]

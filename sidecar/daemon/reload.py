@@ -105,7 +105,7 @@ class Reloader:
         """Have listeners show what is in the files of their certificates by now, although the rest was refused."""
         pairs = self.config.pairs.read_again()
         if pairs != self.config.pairs:
-            config = self.config.model_copy(update={"pairs": pairs})
+            config = replace(self.config, pairs=pairs)
             await self._desk.reconfigure(config)
             self._put_in_force(config)
             self._stages.registry.configuration_refused(self.refused or "")

@@ -24,13 +24,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import ValidationError
-
 from sidecar.errors import Problem, Severity
 from sidecar.manifest import problems as find
 from sidecar.manifest.conversion import manifest_of
 from sidecar.manifest.schema import OLD_RUNTIMES, ArtifactDescription, ManifestFile
 from sidecar.model import MANIFEST_NAME, ArtifactRuntime, Manifest
+from sidecar.shapes import FaultsError, read
 from sidecar.yamlfile import YamlError, examine
 from sidecar.yamlparts import shortened
 
@@ -105,12 +104,12 @@ def load(data: bytes, *, file: str, max_bytes: int) -> Loaded:
         message = f"{what}; a manifest begins with `name: …` and `version: …`"
         return Loaded(file, problems=(*document.refused, find.at(document, (), find.WRONG_TYPE, message)))
     artifact = _describes_artifact(value)
-    shape = None
+    shape: ArtifactDescription | ManifestFile | None = None
     found: list[Problem] = []
     try:
-        shape = (ArtifactDescription if artifact else ManifestFile).model_validate(value)
-    except ValidationError as error:
-        found.extend(islice(find.of_shape(error, document), MAX_COUNTED + 1))
+        shape = read(ArtifactDescription, value) if artifact else read(ManifestFile, value)
+    except FaultsError as error:
+        found.extend(islice(find.of_shape(error.faults, document), MAX_COUNTED + 1))
     found.extend(islice(_between_keys(document, artifact=artifact), MAX_COUNTED + 1))
     found.extend(islice(find.unknown_keys(document), MAX_COUNTED + 1))
     kept = tuple(_in_order(document, found))

@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sidecar.errors import Problem, Severity
 from sidecar.manifest.schema import EXAMPLES, INTEGERS, KNOWN, OLD_RUNTIMES, READ_CAPABILITIES
-from sidecar.manifest.values import seconds_of
+from sidecar.manifest.values import BLANK, seconds_of
+from sidecar.shapes import (
+    MISSING_KEY,
+    NO_BLOCK,
+    NO_LIST,
+    NO_NUMBER,
+    NO_SUCH_WORD,
+    NO_TEXT,
+    TOO_FEW,
+    TOO_LARGE,
+    TOO_SMALL,
+)
 from sidecar.words import nearest
 from sidecar.yamlfile import dotted
 from sidecar.yamlparts import shortened
@@ -15,11 +26,9 @@ from sidecar.yamlplain import BOOLEANS_ELSEWHERE, is_number_elsewhere
 from sidecar.yamltree import PLACEHOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterator, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
-    from pydantic import ValidationError
-    from pydantic_core import ErrorDetails
-
+    from sidecar.shapes import Fault
     from sidecar.yamlfile import Document, Path
 
 MISSING: Final = "E-MAN-001"
@@ -43,10 +52,10 @@ MAX_SUGGESTIONS: Final = 100
 _DECIMAL: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _ANCHORED: Final = re.compile(r"((?:&\S+\s+)?)(.*)", re.DOTALL)
 _WANTED: Final = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "list_type": "a list",
-    "model_type": "a block of keys",
+    NO_TEXT: "text",
+    NO_NUMBER: "a whole number",
+    NO_LIST: "a list",
+    NO_BLOCK: "a block of keys",
 }
 
 
@@ -77,41 +86,36 @@ def _shown(document: Document, path: Path, *, key: bool) -> str:
     return shortened(dotted(path), 120)
 
 
-def of_shape(error: ValidationError, document: Document) -> Iterator[Problem]:
+def of_shape(faults: Iterable[Fault], document: Document) -> Iterator[Problem]:
     """Yield what a shape refuses."""
-    for details in error.errors(include_url=False, include_context=True, include_input=True):
-        path = details["loc"]
-        code, message, at_key = _explained(details, shortened(document.source(path)))
-        yield at(document, path, code, message, key=at_key)
+    for fault in faults:
+        code, message, at_key = _explained(fault, shortened(document.source(fault.path)))
+        yield at(document, fault.path, code, message, key=at_key)
 
 
-def _explained(details: ErrorDetails, source: str) -> tuple[str, str, bool]:
+def _explained(fault: Fault, source: str) -> tuple[str, str, bool]:
     """Return code, message, and whether it is the key that is wrong."""
-    kind, value, context = details["type"], details["input"], details.get("ctx", {})
-    path = details["loc"]
+    path, kind, value, context = fault
     write = _example(path)
-    if kind == "missing":
+    if kind == MISSING_KEY:
         return MISSING, f"is missing; write {write}", True
-    if kind in ("blank", "string_pattern_mismatch") or (
-        kind == "string_type" and value is None and not source
-    ):
+    if kind == BLANK or (kind == NO_TEXT and value is None and not source):
         return MISSING, f"is blank; write {write}", False
-    if kind == "too_short":
+    if kind == TOO_FEW:
         return NOT_ALLOWED, f"needs at least one entry; write {write}, or remove `{path[-2]}`", True
-    if kind == "literal_error":
-        allowed = [word for word in re.findall("'([^']*)'", context["expected"]) if word not in OLD_RUNTIMES]
+    if kind == NO_SUCH_WORD:
+        allowed = [word for word in context["words"] if word not in OLD_RUNTIMES]
         return _not_one_of(allowed, value, source)
-    if kind in ("greater_than_equal", "less_than_equal"):
-        least = kind == "greater_than_equal"
-        bound = context["ge"] if least else context["le"]
+    if kind in (TOO_SMALL, TOO_LARGE):
+        least = kind == TOO_SMALL
         return (
             NOT_ALLOWED,
-            f"{source} is too {'small' if least else 'large'}; write at {'least' if least else 'most'} {bound}",
+            f"{source} is too {'small' if least else 'large'}; write at {'least' if least else 'most'} {context['bound']}",
             False,
         )
     if kind in _WANTED:
         return WRONG_TYPE, _mistyped(value, source, path, _WANTED[kind]), False
-    return NOT_ALLOWED, f"{source or 'this'} {details['msg']}", False
+    return NOT_ALLOWED, f"{source or 'this'} {context['text']}", False
 
 
 def _not_one_of(allowed: list[str], value: object, source: str) -> tuple[str, str, bool]:

@@ -1,18 +1,17 @@
 """The shapes of `murmur.yaml` (murmur reference, Manifest): what the sidecar reads, and which keys are known.
 
-Types are strict, and no field is a plain union: pydantic then reports one error per field, at its place.
 A block that is null declares nothing.
 """
 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from sidecar import shapes
 from sidecar.manifest.values import MOST, Peer, Port, Root, Size, Text, Ttl, Whole
 from sidecar.model import DEFAULT_MAX_BYTES, DEFAULT_MAX_TTL
+from sidecar.shapes import Bounds, key, keys_of, required
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,128 +20,111 @@ OLD_RUNTIMES: Final = ("wasm", "native")
 """Words of older manifests, taken as `tool`."""
 
 
-class Block(BaseModel):
+class Block(shapes.Block):
     """A block of a manifest. Unknown keys are ignored here and warned about elsewhere."""
 
-    model_config = ConfigDict(strict=True, extra="ignore", hide_input_in_errors=True, defer_build=True)
+    FORGIVING: ClassVar[bool] = True
 
 
 class ArtifactBlock(Block):
     """One artifact that the capsule uses."""
 
-    name: Text = Field(description="Its name; tools and skills are listed under it on the card.")
-    version: Text | None = Field(None, description="Its version, quoted. Required unless `source` is given.")
-    runtime: Literal["tool", "skill", "driver", "hook", "wasm", "native"] = Field(
-        "tool", description="What it is. The older `wasm` and `native` are taken as `tool`."
+    name: Text = required("Its name; tools and skills are listed under it on the card.")
+    version: Text | None = key(None, "Its version, quoted. Required unless `source` is given.")
+    runtime: Literal["tool", "skill", "driver", "hook", "wasm", "native"] = key(
+        "tool", "What it is. The older `wasm` and `native` are taken as `tool`."
     )
-    source: Text | None = Field(None, description="Where it comes from, instead of a version.")
+    source: Text | None = key(None, "Where it comes from, instead of a version.")
 
 
 class ShellBlock(Block):
     """The programs that the agent may run."""
 
-    allow: list[Text] = Field(
-        default=[], validate_default=True, min_length=1, description="Names of programs; at least one."
-    )
+    allow: tuple[Text, ...] = key((), "Names of programs; at least one.", written=[], least=1)
 
 
 class AllowedHostsBlock(Block):
     """The hosts that the agent may reach."""
 
-    allow: list[str] | None = Field(None, description="Hosts or URLs; may be empty.")
+    allow: tuple[str, ...] | None = key(None, "Hosts or URLs; may be empty.")
 
 
 class PeerFetchBlock(Block):
     """The capsules whose files the agent may fetch."""
 
-    allow: list[Peer] = Field(
-        default=[],
-        validate_default=True,
-        min_length=1,
-        description="`host`, `host:port` or `http(s)://host[:port]`; at least one.",
+    allow: tuple[Peer, ...] = key(
+        (), "`host`, `host:port` or `http(s)://host[:port]`; at least one.", written=[], least=1
     )
 
 
 class CapabilitiesBlock(Block):
     """What the agent may do."""
 
-    shell: ShellBlock | None = Field(None, description="Programs that the agent may run.")
-    network: AllowedHostsBlock | None = Field(None, description="Hosts that the agent may reach.")
-    peer_fetch: PeerFetchBlock | None = Field(None, description="Capsules whose files the agent may fetch.")
-    containment: Literal["advisory", "scoped", "sealed"] = Field(
-        "advisory", description="How strictly links are treated: `scoped` follows none."
+    shell: ShellBlock | None = key(None, "Programs that the agent may run.")
+    network: AllowedHostsBlock | None = key(None, "Hosts that the agent may reach.")
+    peer_fetch: PeerFetchBlock | None = key(None, "Capsules whose files the agent may fetch.")
+    containment: Literal["advisory", "scoped", "sealed"] = key(
+        "advisory", "How strictly links are treated: `scoped` follows none."
     )
 
 
 class NetworkBlock(Block):
     """The capsule's own door."""
 
-    internal_port: Port | None = Field(
-        None, description="The port of the capsule's own runtime; 0 means any."
-    )
+    internal_port: Port | None = key(None, "The port of the capsule's own runtime; 0 means any.")
 
 
 class LifecycleBlock(Block):
     """Which tasks are taken, and what becomes of the capsule after one."""
 
-    task_acceptance: Literal["none", "single", "queue"] = Field(
-        "single", description="No tasks, one at a time, or one at a time with others waiting."
+    task_acceptance: Literal["none", "single", "queue"] = key(
+        "single", "No tasks, one at a time, or one at a time with others waiting."
     )
-    after_task: Literal["exit", "sleep"] = Field(
-        "exit", description="What the capsule's own runtime does after a task."
+    after_task: Literal["exit", "sleep"] = key("exit", "What the capsule's own runtime does after a task.")
+    queue_depth: Whole = key(1, "How many tasks may wait under `queue`, the running one not counted.")
+    input_timeout_secs: Annotated[int, Bounds(1, MOST)] | None = key(
+        None, "Seconds to wait for an answer to a question; for ever where absent."
     )
-    queue_depth: Whole = Field(
-        1, description="How many tasks may wait under `queue`, the running one not counted."
+    conversation: Literal["stateless", "threaded"] = key(
+        "stateless", "Whether tasks of one context share their memory."
     )
-    input_timeout_secs: Annotated[int, Field(ge=1, le=MOST)] | None = Field(
-        None, description="Seconds to wait for an answer to a question; for ever where absent."
-    )
-    conversation: Literal["stateless", "threaded"] = Field(
-        "stateless", description="Whether tasks of one context share their memory."
-    )
-    shell_grace_secs: Whole = Field(10, description="Seconds that a stopped program has to end by itself.")
+    shell_grace_secs: Whole = key(10, "Seconds that a stopped program has to end by itself.")
 
 
 class FilesBlock(Block):
     """A directory that operators may read."""
 
-    root: Root = Field(description="The directory, relative to the workspace.")
-    mode: Literal["read-only"] = Field(description="How it is served; there is only `read-only`.")
-    max_bytes: Size = Field(
-        DEFAULT_MAX_BYTES, description="The largest file that is served: bytes, or Ki, Mi, Gi."
-    )
+    root: Root = required("The directory, relative to the workspace.")
+    mode: Literal["read-only"] = required("How it is served; there is only `read-only`.")
+    max_bytes: Size = key(DEFAULT_MAX_BYTES, "The largest file that is served: bytes, or Ki, Mi, Gi.")
 
 
 class PeerFilesBlock(Block):
     """A directory whose files are served to peers that hold a handle."""
 
-    root: Root = Field(description="The directory, relative to the workspace.")
-    max_ttl: Ttl = Field(DEFAULT_MAX_TTL, description="The longest life of a handle: seconds, or s, m, h, d.")
-    max_bytes: Size = Field(
-        DEFAULT_MAX_BYTES, description="The largest file that is served: bytes, or Ki, Mi, Gi."
-    )
+    root: Root = required("The directory, relative to the workspace.")
+    max_ttl: Ttl = key(DEFAULT_MAX_TTL, "The longest life of a handle: seconds, or s, m, h, d.")
+    max_bytes: Size = key(DEFAULT_MAX_BYTES, "The largest file that is served: bytes, or Ki, Mi, Gi.")
 
 
 class ExportsBlock(Block):
     """Which files of the workspace are served."""
 
-    files: FilesBlock | None = Field(None, description="The operator plane.")
-    peer_files: PeerFilesBlock | None = Field(None, description="The peer plane.")
+    files: FilesBlock | None = key(None, "The operator plane.")
+    peer_files: PeerFilesBlock | None = key(None, "The peer plane.")
 
 
 class ManifestFile(Block):
     """The manifest of a capsule."""
 
-    model_config = ConfigDict(title="murmur.yaml")
-
-    name: Text = Field(description="The capsule's name, as its card shows it.")
-    version: Text = Field(description='The capsule\'s version, quoted: "1.0" and not 1.0, which is a number.')
-    description: str | None = Field(None, description="What the capsule is for.")
-    artifacts: list[ArtifactBlock] | None = Field(None, description="The artifacts that the capsule uses.")
-    capabilities: CapabilitiesBlock | None = Field(None, description="What the agent may do.")
-    network: NetworkBlock | None = Field(None, description="The capsule's own door.")
-    lifecycle: LifecycleBlock | None = Field(None, description="Which tasks are taken.")
-    exports: ExportsBlock | None = Field(None, description="Which files of the workspace are served.")
+    name: Text = required("The capsule's name, as its card shows it.")
+    version: Text = required('The capsule\'s version, quoted: "1.0" and not 1.0, which is a number.')
+    description: str | None = key(None, "What the capsule is for.")
+    artifacts: tuple[ArtifactBlock, ...] | None = key(None, "The artifacts that the capsule uses.")
+    capabilities: CapabilitiesBlock | None = key(None, "What the agent may do.")
+    network: NetworkBlock | None = key(None, "The capsule's own door.")
+    lifecycle: LifecycleBlock | None = key(None, "Which tasks are taken.")
+    exports: ExportsBlock | None = key(None, "Which files of the workspace are served.")
 
 
 class ArtifactDescription(Block):
@@ -180,7 +162,7 @@ KNOWN: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
 
 READ_CAPABILITIES: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
     {
-        ("capabilities",): tuple(CapabilitiesBlock.model_fields),
+        ("capabilities",): tuple(one.written for one in keys_of(CapabilitiesBlock)),
         ("capabilities", "shell"): ("allow",),
         ("capabilities", "network"): ("allow",),
         ("capabilities", "peer_fetch"): ("allow",),
@@ -232,27 +214,3 @@ INTEGERS: Final = frozenset(
     }
 )
 """The fields of `EXAMPLES` that can be integers."""
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a manifest, for editors. Unknown keys are allowed in it, as the sidecar allows them."""
-    schema: dict[str, Any] = ManifestFile.model_json_schema()
-    for path, known in KNOWN.items():
-        properties = _block(schema, path)["properties"]
-        for key in known:
-            properties.setdefault(
-                key, {"description": "Read by the capsule's own runtime, not by the sidecar."}
-            )
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
-
-
-def _block(schema: dict[str, Any], path: tuple[str, ...]) -> dict[str, Any]:
-    """Return the part of a schema that describes a block, or the items of a list of blocks."""
-    block = schema
-    for key in path:
-        options = block["properties"][key]["anyOf"]
-        named = next(
-            option.get("items", option)["$ref"] for option in options if option.get("type") != "null"
-        )
-        block = schema["$defs"][named.removeprefix("#/$defs/")]
-    return block

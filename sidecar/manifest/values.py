@@ -7,13 +7,15 @@ from ipaddress import AddressValueError, IPv6Address
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, WithJsonSchema
-from pydantic_core import PydanticCustomError
-
+from sidecar.shapes import After, Before, Bounds, Schema, UnfitError
 from sidecar.words import is_blank
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+BLANK: Final = "blank"
+VALUE: Final = "value"
+"""How a value does not fit, besides what shapes find: nothing can be seen of it; it is not allowed, as `text` says."""
 
 MOST: Final = 2**53 - 1
 """No number of a manifest is larger: readers of JSON would round it."""
@@ -53,7 +55,7 @@ def seconds_of(value: object) -> int | None:
     """Return the seconds of a `max_ttl` as it stands in a manifest; None where it is not allowed."""
     try:
         seconds = ttl(value)
-    except PydanticCustomError:
+    except UnfitError:
         return None
     return seconds if type(seconds) is int else None
 
@@ -64,28 +66,26 @@ def _quantity(value: object, pattern: re.Pattern[str], units: Mapping[str, int],
         found = pattern.fullmatch(value)
         number = int(found[1]) * units[found[2]] if found else 0
     if type(number) is int and not 0 < number <= MOST:
-        raise PydanticCustomError("value", "is no {wanted}", {"wanted": wanted})
+        raise UnfitError(VALUE, text=f"is no {wanted}")
     return number
 
 
 def _seen(value: str) -> str:
     if is_blank(value):
-        raise PydanticCustomError("blank", "is blank")
+        raise UnfitError(BLANK)
     return value
 
 
 def _root(value: str) -> str:
     _seen(value)
     if value.startswith("/"):
-        raise PydanticCustomError(
-            "value", "is absolute; write it relative to the workspace, `out/` for example"
-        )
+        raise UnfitError(VALUE, text="is absolute; write it relative to the workspace, `out/` for example")
     if ".." in value.split("/"):
-        raise PydanticCustomError(
-            "value", "has a `..` in it; write a directory below the workspace, `out/` for example"
+        raise UnfitError(
+            VALUE, text="has a `..` in it; write a directory below the workspace, `out/` for example"
         )
     if "\0" in value:
-        raise PydanticCustomError("value", "has a NUL in it, which no path can have; remove it")
+        raise UnfitError(VALUE, text="has a NUL in it, which no path can have; remove it")
     return value
 
 
@@ -96,8 +96,8 @@ def _peer(value: str) -> str:
         or not _is_ipv6(found[1])
         or (found[2] is not None and not 0 < int(found[2]) <= MAX_PORT)
     ):
-        raise PydanticCustomError(
-            "value", "is no address of a peer; write `host`, `host:port` or `http(s)://host[:port]`"
+        raise UnfitError(
+            VALUE, text="is no address of a peer; write `host`, `host:port` or `http(s)://host[:port]`"
         )
     return value
 
@@ -109,22 +109,20 @@ def _is_ipv6(bracketed: str | None) -> bool:
         return False
 
 
-Text = Annotated[str, StringConstraints(pattern=r"\S"), AfterValidator(_seen)]
-Whole = Annotated[int, Field(ge=0, le=MOST)]
-Port = Annotated[int, Field(ge=0, le=MAX_PORT)]
-Peer = Annotated[str, AfterValidator(_peer)]
-Root = Annotated[str, AfterValidator(_root), WithJsonSchema({"type": "string", "pattern": r"^[^/]"})]
+Text = Annotated[str, After(_seen), Schema({"type": "string", "pattern": r"\S"})]
+Whole = Annotated[int, Bounds(0, MOST)]
+Port = Annotated[int, Bounds(0, MAX_PORT)]
+Peer = Annotated[str, After(_peer)]
+Root = Annotated[str, After(_root), Schema({"type": "string", "pattern": r"^[^/]"})]
 Size = Annotated[
     int,
-    BeforeValidator(size),
-    WithJsonSchema(
+    Before(size),
+    Schema(
         {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[0-9]+(Ki|Mi|Gi)$"}]}
     ),
 ]
 Ttl = Annotated[
     int,
-    BeforeValidator(ttl),
-    WithJsonSchema(
-        {"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[0-9]+[smhd]?$"}]}
-    ),
+    Before(ttl),
+    Schema({"anyOf": [{"type": "integer", "minimum": 1}, {"type": "string", "pattern": "^[0-9]+[smhd]?$"}]}),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest_asyncio
@@ -111,7 +112,7 @@ async def test_the_path_says_which_of_them_runs_the_command(house: House) -> Non
     house.write("b")
     await house.start(capsules={"hello": OWN})
     assert KEY in error(house, "hello")
-    tied = OWN.model_copy(update={"path": house.path("a")})
+    tied = replace(OWN, path=house.path("a"))
     house.registry.reconfigure(house.config(capsules={"hello": tied}))
     await house.wait(0)
     assert [(d, w.capsule.settings.backend) for d, w in house.wanted.items()] == [
@@ -141,7 +142,7 @@ async def test_a_disabled_capsule_needs_no_path(house: House) -> None:
     house.write("a")
     house.write("b")
     await house.start(capsules={"hello": OWN})
-    disabled = OWN.model_copy(update={"disabled": True})
+    disabled = replace(OWN, disabled=True)
     house.registry.reconfigure(house.config(capsules={"hello": disabled}))
     await house.wait(0)
     assert house.rows["hello"].state is CapsuleState.DISABLED
@@ -199,6 +200,6 @@ def test_check_says_so_too(tmp_path: Path) -> None:
     assert str(problem).startswith(
         "configuration: E-CFG-012 capsules.hello: 2 directories carry the name 'hello'"
     )
-    tied = OWN.model_copy(update={"path": house.path("a")})
+    tied = replace(OWN, path=house.path("a"))
     config = Config(roots=(Root(path=str(house.root)),), capsules={"hello": tied})
     assert not [p for p in examine(config).problems if p.code == "E-CFG-012"]

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sidecar import config
+from sidecar.config.editors import json_schema
 from sidecar.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,10 +17,10 @@ if TYPE_CHECKING:
 
 BLOCKS = {
     name: sorted(block["properties"])
-    for name, block in config.json_schema()["$defs"].items()
+    for name, block in json_schema()["$defs"].items()
     if "properties" in block
 }
-TOP = sorted(config.json_schema()["properties"])
+TOP = sorted(json_schema()["properties"])
 
 values: st.SearchStrategy[Any] = st.recursive(
     st.none()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sidecar import config
+from sidecar.config.editors import json_schema
 from sidecar.yamlfile import parse
 
 if TYPE_CHECKING:
@@ -63,13 +65,13 @@ def example() -> dict[str, Any]:
 
 def test_the_example_holds_every_key_with_its_true_default() -> None:
     """Neither a key nor a default can drift: not in the example, not in the model."""
-    schema = config.json_schema()
+    schema = json_schema()
     assert dict(keys_of_the_file(example())) == dict(keys_of_the_schema(schema, schema)) | DIFFERS
 
 
 def test_the_example_keeps_the_order_of_the_model() -> None:
     """So that one is easily read beside the other."""
-    schema = config.json_schema()
+    schema = json_schema()
     assert [path for path, _ in keys_of_the_file(example())] == [
         p for p, _ in keys_of_the_schema(schema, schema)
     ]
@@ -88,7 +90,7 @@ def test_the_example_works_as_it_stands() -> None:
     assert [root.path for root in found.roots] == [str(PROJECT / "examples/capsules")]
     assert found.warnings == ()
     defaults = config.build(b"{}", str(EXAMPLE), config.Flags(), {}, cwd="/")
-    for name in type(defaults).model_fields:
+    for name in (one.name for one in fields(defaults)):
         if name not in ("roots", "capsules"):
             assert getattr(found, name) == getattr(defaults, name)
     assert found.capsules["hello"] == config.CapsuleConfig()
@@ -100,7 +102,7 @@ def test_the_example_works_as_it_stands() -> None:
 
 def test_the_schema_describes_every_key() -> None:
     """Each key has a title and a description, refuses unknown neighbours, and the whole is JSON."""
-    schema = config.json_schema()
+    schema = json_schema()
     json.dumps(schema)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     for block in (schema, *schema["$defs"].values()):
@@ -129,4 +131,4 @@ def test_the_schema_describes_every_key() -> None:
 def test_defaults_in_the_schema_are_as_the_file_writes_them(path: tuple[str, str], expected: object) -> None:
     """An editor that fills in a default writes something that loads."""
     block, key = path
-    assert config.json_schema()["$defs"][block]["properties"][key]["default"] == expected
+    assert json_schema()["$defs"][block]["properties"][key]["default"] == expected

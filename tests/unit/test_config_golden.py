@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ def outcome(text: str) -> str:
         return "".join(f"{line}\n" for line in (*error.problems, error))
     blocks = [
         f"{name}: {getattr(found, name)!r}\n"
-        for name in type(found).model_fields
+        for name in (one.name for one in fields(found))
         if name not in ("warnings", "places", "pairs")
     ]
     return "".join(f"{line}\n" for line in found.warnings) or "".join(blocks)

@@ -7,6 +7,7 @@ import pytest
 from sidecar import config
 from sidecar.config import blocks
 from sidecar.errors import InputError, Severity
+from sidecar.shapes import WRITTEN, keys_of
 
 TEXT = """\
 roots:
@@ -66,7 +67,7 @@ def test_a_line_that_moved_is_no_other_configuration() -> None:
 
 
 DURATIONS = [
-    (f"{block}.{name}", field.json_schema_extra["default"])
+    (f"{block}.{key.name}", key.told[WRITTEN])
     for block, model in (
         ("watch", blocks.Watch),
         ("tasks", blocks.Tasks),
@@ -74,8 +75,8 @@ DURATIONS = [
         ("heartbeat", blocks.Heartbeat),
         ("inbox", config.Inbox),
     )
-    for name, field in model.model_fields.items()
-    if isinstance(field.default, float) and isinstance(field.json_schema_extra, dict)
+    for key in keys_of(model)
+    if isinstance(key.default, float)
 ]
 
 

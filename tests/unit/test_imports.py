@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "sidecar"
 STEPS: tuple[frozenset[str], ...] = tuple(
     frozenset(step.split())
     for step in (
-        "model errors events schema tracing words yamlparts yamlplain",
+        "model errors events schema shapes tracing words yamlparts yamlplain",
         "certificates statefiles upgrade yamltree",
         "yamlfile store state",
         "config dialects ops web",

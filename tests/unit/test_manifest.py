@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 
 import pytest
 
 from sidecar.errors import Severity
+from sidecar.manifest.editors import json_schema
 from sidecar.manifest.load import Loaded, load, missing
-from sidecar.manifest.schema import EXAMPLES, KNOWN, ManifestFile, json_schema
+from sidecar.manifest.schema import EXAMPLES, KNOWN, ManifestFile
 from sidecar.model import Containment, Lifecycle, Manifest, TaskAcceptance
 
 GOOD = 'name: hello\nversion: "1"\n'
@@ -395,7 +397,7 @@ def test_the_schema_describes_every_field_for_editors() -> None:
 
 def test_every_field_that_is_read_has_an_example_that_is_taken() -> None:
     """Messages show what to write, and it must be right."""
-    assert {path.split(".")[0] for path in EXAMPLES} == set(ManifestFile.model_fields)
+    assert {path.split(".")[0] for path in EXAMPLES} == {one.name for one in fields(ManifestFile)}
     whole = "\n".join(f"{key}: {EXAMPLES[key]}" for key in ("name", "version", "description", "artifacts"))
     for block in ("network", "lifecycle", "exports.files", "exports.peer_files"):
         keys = ", ".join(
