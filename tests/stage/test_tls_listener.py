@@ -77,9 +77,12 @@ async def test_both_versions_of_today_are_spoken(
         assert body_of(await client.read()) == b"/"
 
 
-@pytest.mark.parametrize("old", ["TLSv1_1", "AES128-SHA256", "DHE"])
+@pytest.mark.parametrize("old", ["TLSv1_1", "AES128-SHA256", "DHE", "ECDHE+AES:!AESGCM:!AESCCM"])
 async def test_what_is_out_of_date_is_not_spoken(files: Files, served: ssl.SSLContext, old: str) -> None:
-    """Neither older versions nor ciphers without forward secrecy; the client is told so by an alert."""
+    """Neither older versions nor ciphers without forward secrecy, or with it and without authenticated encryption.
+
+    The client is told so by an alert.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(files.cert)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
