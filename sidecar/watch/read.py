@@ -5,10 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Final
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Key = tuple[int, int, int, int, int]
 """What tells one state of a file from another: device, inode, size, mtime and ctime (both in ns)."""
+
+key_of: Final[Callable[[os.stat_result], Key]] = attrgetter(
+    "st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns"
+)
+"""Returns the key of a file that was looked at, of thousands at each tick: no call of Python's own costs less."""
 
 CHUNK: Final = 65536
 
@@ -34,11 +43,6 @@ class ChangedError(Exception):
     def __init__(self, key: Key) -> None:
         super().__init__("changed")
         self.key = key
-
-
-def key_of(found: os.stat_result) -> Key:
-    """Return the key of a file that was looked at."""
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def describe(number: int) -> str:

@@ -70,6 +70,14 @@ class Stillness(Generic[T]):
     changed: bool = False
     altered: set[str] = field(default_factory=set)
 
+    def same(self, node: Node[T]) -> bool:
+        """Tell whether a manifest is as it was and as it is shown, so that there is nothing to do: the common case."""
+        try:
+            seen = os.stat(node.manifest)  # noqa: PTH116 - the hot path: pathlib would cost more than the call
+        except OSError:
+            return False
+        return key_of(seen) == node.key and node.pending is None and node.path not in self.unknown
+
     def look(self, node: Node[T]) -> None:
         """Look at one manifest: take it if it changed and has stood still, note it if it changed just now."""
         try:
@@ -77,7 +85,7 @@ class Stillness(Generic[T]):
         except OSError as error:
             self._unseen(node, error.errno or errno.EIO)
             return
-        key = (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+        key = key_of(seen)
         if key != node.key:
             self._differs(node, key)
         elif node.pending is not None:

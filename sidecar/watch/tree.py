@@ -92,6 +92,7 @@ class Tree(Generic[T]):
         else:
             if stat.S_ISDIR(found.st_mode):
                 node = self._node(path, self._roots[path])
+                node.entry = -1  # where it lies below another root, that passes it over
                 self._identify(node, (found.st_dev, found.st_ino))
                 self._look_at(node)
                 trouble = self._still.unknown.get(path)
@@ -135,18 +136,19 @@ class Tree(Generic[T]):
         room = node.room - 1
         here: set[str] = set()
         before = node.children or set()
+        nodes, same = self._nodes, self._still.same
         try:
             with os.scandir(node.path) as entries:
                 for entry in entries:
                     path = entry.path
-                    if entry.name.startswith("..") or path in self._roots:
-                        continue
-                    known = self._nodes.get(path)
+                    known = nodes.get(path)
                     if known is not None and known.entry == entry.inode() and entry.is_dir():
                         here.add(path)
                         known.room = room
-                        self._look_at(known)
-                    else:
+                        self.at = path
+                        if not same(known):
+                            self._look_at(known)
+                    elif not entry.name.startswith("..") and path not in self._roots:
                         self._look_at_entry(node, entry, here)
         except OSError as error:
             if error.errno not in ABSENT:

@@ -457,6 +457,18 @@ def test_other_roots_keep_what_is_in_both(tmp_path: Path) -> None:
     assert [root.path for root in after.roots] == [str(tmp_path / "y")]
 
 
+def test_a_directory_that_becomes_a_root_is_looked_into_as_that(tmp_path: Path) -> None:
+    """It was as deep as a look went; as a root it holds capsules, which a hint finds after any number of looks."""
+    (tmp_path / "b").mkdir()
+    scan = Scan(tmp_path)
+    scan.settled()
+    scan.scanner.configure([RootAt(str(tmp_path / "b")), RootAt(str(tmp_path))], files=())
+    for _ in range(3):
+        scan.look()
+    write(tmp_path / "b" / "late", "1")
+    assert list(shown(scan.settled(tmp_path / "b" / "late")).values()) == ["1"]
+
+
 def test_a_root_in_a_root_is_found_once_and_goes_with_either(tmp_path: Path) -> None:
     """Overlapping roots show a capsule once, also when a hint concerns both."""
     write(tmp_path / "x" / "a", "1")
