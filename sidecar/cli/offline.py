@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from importlib.metadata import version as distribution_version
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sidecar import __version__
 from sidecar.cli.output import complain, print_json, print_lines
 from sidecar.errors import InputError, Problem, SidecarError, visible
 from sidecar.model import MANIFEST_NAME
@@ -116,12 +116,11 @@ def _with_keys(state: tuple[str, ...]) -> frozenset[tuple[str, str]]:
 
 
 def version(arguments: argparse.Namespace) -> int:
-    """Print the version of the installed distribution."""
-    text = distribution_version("capsule-sidecar")
+    """Print the version."""
     if arguments.json:
-        print_json({"version": text})
+        print_json({"version": __version__})
     else:
-        print(f"sidecar {text}")
+        print(f"sidecar {__version__}")
     return 0
 
 

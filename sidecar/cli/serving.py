@@ -28,7 +28,6 @@ def run(arguments: argparse.Namespace) -> int:
 
     import asyncio
     from functools import partial
-    from importlib.metadata import version
 
     from sidecar.ops.server_half import leave_client_out
 
@@ -36,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     import structlog
 
-    from sidecar import state
+    from sidecar import __version__, state
     from sidecar.config.loading import Flags, ephemeral_ports, load, locate
     from sidecar.daemon.daemon import Daemon
     from sidecar.daemon.reload import Origin, say_warnings
@@ -66,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
                     origin=origin,
                     state=opened,
                     store=store,
-                    version=version("capsule-sidecar"),
+                    version=__version__,
                     # a link opens the desk: it is for eyes, not for a pipe, a file or a journal
                     on_ready=_show_link if sys.stdout.isatty() else None,
                 )

@@ -7,13 +7,14 @@ package itself can wait until somebody asks for one of its names.
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib import import_module
-from importlib.metadata import version
 from importlib.util import find_spec, module_from_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
     from types import ModuleType
 
 PACKAGE: Final = "aiohttp"
@@ -29,9 +30,20 @@ def leave_client_out() -> None:
     if spec is None:
         return
     package: Any = module_from_spec(spec)
-    package.__version__ = version(PACKAGE)
+    package.__version__ = _version(spec)
     package.__getattr__ = _Finder(package)
     sys.modules[PACKAGE] = package
+
+
+def _version(spec: ModuleSpec) -> str:
+    """Return what the package's own code says first; its metadata would cost another megabyte, and is asked last."""
+    source: str = cast("Any", spec.loader).get_source(PACKAGE) or ""
+    said = re.search('^__version__ = "([^"]+)"$', source, re.MULTILINE)
+    if said is not None:
+        return said[1]
+    from importlib.metadata import version  # noqa: PLC0415 - see above
+
+    return version(PACKAGE)
 
 
 class _Finder:

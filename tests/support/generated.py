@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from argparse import ArgumentParser, RawDescriptionHelpFormatter, _SubParsersAction
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import shtab
 from build_manpages.manpage import Manpage
 
+from sidecar import __version__
 from sidecar.cli.main import build_parser
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def manual() -> str:
     body, epilog = page.partition("\n")[2].split(".SH COMMENTS\n")
     # prose is filled, but the lines of a usage, or of a list such as "bash: …", stay lines
     body = _COMMAND.sub(lambda found: re.sub(r"(?<=.)\n(?= |[a-z]+: )", "\n.br\n", found[0]), body)
-    head = f'.TH SIDECAR "1" "" "sidecar {version("capsule-sidecar")}" "User Commands"'
+    head = f'.TH SIDECAR "1" "" "sidecar {__version__}" "User Commands"'
     return f"{head}\n{body}.SH EXIT STATUS AND ENVIRONMENT\n.nf\n{epilog.strip()}\n.fi\n"
 
 
