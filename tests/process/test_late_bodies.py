@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 AUTH = KEYS % ("0" * 64)
+PATIENT = "body_timeout: 5m"
+"""However long the meanwhile takes."""
 SEND = {"jsonrpc": "2.0", "id": 7, "method": "message/send", "params": message("late")}
 DOORS: dict[str, tuple[str, dict[str, Any]]] = {
     "murmur": ("/", SEND),
@@ -29,7 +31,7 @@ DOORS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Home]:
     """A sidecar with an agent that wants keys, and with keys of the MOI view."""
-    with home(tmp_path_factory.mktemp("home"), auth=AUTH) as made:
+    with home(tmp_path_factory.mktemp("home"), auth=AUTH, limits=PATIENT) as made:
         made.key("keyed")
         yield made
 
@@ -88,10 +90,12 @@ def test_a_key_of_the_moi_view_that_is_taken_out_before_the_body_is_there_starts
     other = here.client().using(moi_key=TEAM)
 
     def taken_out() -> None:
-        here.configure(auth=AUTH.replace("    - {key: {env: MOI_TEAM}, workspace: team}\n", ""))
+        here.configure(
+            auth=AUTH.replace("    - {key: {env: MOI_TEAM}, workspace: team}\n", ""), limits=PATIENT
+        )
         until_sync(lambda: other.card(agent_id="known").status == 401, what="the key is gone")
 
     assert sent_late(here, "moi", taken_out, moi_key=TEAM) == b"HTTP/1.1 401 Unauthorized\r\n"
     assert len(tasks(here)) == len(before)
-    here.configure(auth=AUTH)
+    here.configure(auth=AUTH, limits=PATIENT)
     until_sync(lambda: other.card(agent_id="known").status == 200, what="the key is back")
