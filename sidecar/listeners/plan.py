@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from sidecar.model import Capsule, Wanted
 
@@ -56,13 +56,13 @@ class Plan:
 def plan(
     wanted: Sequence[Wanted],
     listening: Mapping[str, Listening],
-    others: Mapping[int, Sequence[Capsule]] = NOBODY,
+    beside: Mapping[int, Sequence[Capsule]] = NOBODY,
 ) -> Plan:
     """Plan the way from the open listeners, by directory, to the wanted ones, given in path order.
 
     A listener whose hosts and port fit stays open, whoever else wants its port: what did not change is not
     disturbed. Else the first in path order has a port, and those that want it too clash. Where only some directories
-    are planned for, `others` are those who have a port and stay, by that.
+    are planned for, `beside` are those who have a port and stay, by that (see `others`).
     """
     keep: list[str] = []
     again: list[Wanted] = []
@@ -82,7 +82,7 @@ def plan(
             swap.append(one)
     stays = {*keep, *(one.capsule.directory for one in swap)}
     holders = _holders(
-        (one.capsule for one in wanted if one.capsule.directory in stays) if rest else (), listening, others
+        (one.capsule for one in wanted if one.capsule.directory in stays) if rest else (), listening, beside
     )
     opens: list[Wanted] = []
     free: list[Wanted] = []
@@ -105,14 +105,38 @@ def plan(
     )
 
 
+def others(
+    wanted: Iterable[Wanted],
+    planned: Mapping[str, Listening],
+    listening: Mapping[str, Listening],
+    taken: Callable[[int], bool],
+) -> Mapping[int, Sequence[Capsule]]:
+    """Return who of the open listeners, apart from the `planned` ones, has a port that is wanted anew.
+
+    They are gone through only where one of these ports is `taken` at all.
+    """
+    ports = {
+        one.port
+        for one in wanted
+        if one.port is not None
+        and taken(one.port)
+        and ((now := planned.get(one.capsule.directory)) is None or not _fits(one, now))
+    }
+    holders: defaultdict[int, list[Capsule]] = defaultdict(list)
+    for directory, listener in listening.items() if ports else ():
+        if listener.port in ports and directory not in planned:
+            holders[listener.port].append(listener.wanted.capsule)
+    return holders
+
+
 def _holders(
     capsules: Iterable[Capsule],
     listening: Mapping[str, Listening],
-    others: Mapping[int, Sequence[Capsule]],
+    beside: Mapping[int, Sequence[Capsule]],
 ) -> defaultdict[int, list[Capsule]]:
     """Return who has which port."""
     holders: defaultdict[int, list[Capsule]] = defaultdict(list)
-    holders.update((port, list(held)) for port, held in others.items())
+    holders.update((port, list(held)) for port, held in beside.items())
     for capsule in capsules:
         holders[listening[capsule.directory].port].append(capsule)
     return holders

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -14,8 +13,9 @@ from sidecar.listeners import reasons
 from sidecar.listeners.binding import Binder, UnboundError
 from sidecar.listeners.drain import drain
 from sidecar.listeners.listener import Listener
-from sidecar.listeners.plan import plan
+from sidecar.listeners.plan import others, plan
 from sidecar.listeners.second import SecondPorts
+from sidecar.listeners.wishes import Wishes
 from sidecar.model import served_methods, served_planes
 
 if TYPE_CHECKING:
@@ -98,10 +98,8 @@ class Pool:
         self._told: dict[str, str] = {}
         self._reserved: Container[int] = frozenset()
         self._lock = asyncio.Lock()
-        self._wishes: dict[str, Wanted] = {}
-        self._unsettled: set[str] = set()
+        self._wishes = Wishes()
         self._held: set[str] = set()
-        self._unwanted: set[str] = set()
         self._draining: dict[Listener, str] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._second = SecondPorts(
@@ -131,8 +129,7 @@ class Pool:
 
     async def reconcile(self, wanted: Iterable[Wanted], reserved: Container[int] = frozenset()) -> None:
         """Make what is open equal to what is wanted, all of it, as `follow` does."""
-        wishes = {one.capsule.directory: one for one in wanted}
-        await self.follow({**dict.fromkeys(self._wishes), **wishes}, reserved)
+        await self.follow(self._wishes.differences({one.capsule.directory: one for one in wanted}), reserved)
 
     async def follow(
         self, changes: Mapping[str, Wanted | None], reserved: Container[int] = frozenset()
@@ -148,11 +145,12 @@ class Pool:
                 return
             self._reserved = reserved
             self._binder.look_again()
-            self._wish(changes)
-            concerned = sorted({*changes, *self._unsettled})
-            wanted = [wish for directory in concerned if (wish := self._wishes.get(directory)) is not None]
+            self._wishes.take(changes)
+            self._forget(directory for directory, wish in changes.items() if wish is None)
+            concerned = self._wishes.concerned(changes)
+            wanted = self._wishes.of(concerned)
             now = {directory: self._open[directory] for directory in concerned if directory in self._open}
-            todo = plan(wanted, now, self._others(wanted, now))
+            todo = plan(wanted, now, others(wanted, now, self._open, self._binder.has))
             self._close(todo.close)
             for found in todo.clashes:
                 self._waiting.pop(found.wanted.capsule.directory, None)
@@ -166,7 +164,7 @@ class Pool:
                 # what was closed may be what another one waits for
                 if todo.close or known is None or known.wanted != one:
                     await self._try(one, self._first_retry)
-            self._unsettled = {one.capsule.directory for one in wanted if not self._is_settled(one)}
+            self._wishes.settle(wanted, self._open)
             await self._second.reconcile(self._open, concerned, budget=self.budget)
             self._release()
             self._keep_trying()
@@ -200,40 +198,11 @@ class Pool:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _wish(self, changes: Mapping[str, Wanted | None]) -> None:
-        """Take note of what is wanted, and drop what was noted about directories of which nothing is."""
-        sessions = {wish.capsule.session_id for wish in changes.values() if wish is not None}
-        for directory, wish in changes.items():
-            before = self._wishes.pop(directory, None)
-            if before is not None:
-                self._unwanted.add(before.capsule.session_id)
-            if wish is not None:
-                self._wishes[directory] = wish
-            else:
-                self._told.pop(directory, None)
-                self._waiting.pop(directory, None)
-        self._unwanted -= sessions
-
-    def _is_settled(self, wish: Wanted) -> bool:
-        listener = self._open.get(wish.capsule.directory)
-        return listener is not None and listener.wanted is wish
-
-    def _others(
-        self, wanted: Iterable[Wanted], planned: Mapping[str, Listener]
-    ) -> Mapping[int, Sequence[Capsule]]:
-        """Return who else has a port that is wanted anew; all are asked only where somebody has one."""
-        ports = {
-            one.port
-            for one in wanted
-            if one.port is not None
-            and self._binder.has(one.port)
-            and ((now := planned.get(one.capsule.directory)) is None or now.port != one.port)
-        }
-        holders: defaultdict[int, list[Capsule]] = defaultdict(list)
-        for directory, listener in self._open.items() if ports else ():
-            if listener.port in ports and directory not in planned:
-                holders[listener.port].append(listener.wanted.capsule)
-        return holders
+    def _forget(self, directories: Iterable[str]) -> None:
+        """Drop what was noted about directories of which nothing is wanted."""
+        for directory in directories:
+            self._told.pop(directory, None)
+            self._waiting.pop(directory, None)
 
     def _close(self, directories: Sequence[str]) -> None:
         closing = [self._open.pop(directory) for directory in directories]
@@ -255,8 +224,9 @@ class Pool:
 
     def _release(self) -> None:
         """Let go of the sessions that nobody wants and no listener is ending."""
-        for session_id in self._unwanted.difference(self._draining.values()) if self._unwanted else ():
-            self._unwanted.discard(session_id)
+        unwanted = self._wishes.unwanted
+        for session_id in unwanted.difference(self._draining.values()) if unwanted else ():
+            unwanted.discard(session_id)
             if session_id in self._held:
                 self._held.discard(session_id)
                 self._own(self._doors.close(session_id), f"close {session_id}")
@@ -344,7 +314,7 @@ class Pool:
                         if waits.due <= loop.time():
                             self.retries += 1
                             await self._try(waits.wanted, min(waits.pause * 2, LAST_RETRY))
-                    await self._second.reconcile(self._open, self._unsettled, budget=self.budget)
+                    await self._second.reconcile(self._open, self._wishes.unsettled, budget=self.budget)
                     self.retries += await self._second.retry(self._open)
 
     def _dues(self) -> list[float]:

@@ -127,6 +127,12 @@ class Side:
 @example(steps=[{"a": (0, HOSTS[0], "x", "1", None)}, {"b": (0, HOSTS[0], "x", "1", None)}, {"a": None}])
 @example(steps=[{"a": (None, HOSTS[0], "x", "1", None)}, {"a": (None, HOSTS[0], "y", FAULTY, None)}, {}])
 @example(steps=[{"a": (0, HOSTS[0], "x", "1", 1), "b": (1, HOSTS[0], "x", "1", None)}, {"b": None}])
+@example(
+    steps=[
+        {"a": (0, HOSTS[0], "x", "1", None), "b": (0, HOSTS[1], "x", "1", None)},
+        {"a": (0, HOSTS[2], "x", "1", None)},
+    ]
+)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS)
 def test_following_changes_ends_where_looking_at_everything_does(
