@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 FIXTURES = Path(__file__).parent / "fixtures"
 GRACE = 3.0
+
+# a shell that starts the tests in the background has it ignored, which the programs that they start would inherit
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # the same examples for everybody: what fails elsewhere fails here; `HYPOTHESIS_PROFILE=explore` looks for new ones
 hypothesis.settings.register_profile("same", derandomize=True, database=None)
