@@ -21,9 +21,9 @@ from sidecar.web.identity import REQUEST_ID, name_of, named_in
 from sidecar.web.refusals import RefusalLog, target_refusal
 from sidecar.web.reply import Reply
 from sidecar.web.secured import HANDSHAKE, Secured
-from sidecar.web.sockets import BACKLOG
+from sidecar.web.sockets import BACKLOG, listen_no_more
 from sidecar.web.spans import spanned
-from sidecar.web.turned_away import MOST_TURNED_AWAY, TurnedAway
+from sidecar.web.turned_away import MOST_TURNED_AWAY, TooLate, TurnedAway
 
 if TYPE_CHECKING:
     import socket
@@ -88,7 +88,7 @@ class HttpServer(Server):
         self.turned_away: dict[TurnedAway, None] = {}
         self._handshakes: dict[Secured, None] = {}
         self._handle = handle
-        self._listening: tuple[asyncio.Server, ...] = ()
+        self._listening: tuple[asyncio.Server, ...] | None = ()
         self._gone: asyncio.Event | None = None
         self._address = ""
 
@@ -98,7 +98,8 @@ class HttpServer(Server):
         for sock in sockets:
             self._address = address = intern(sock.getsockname()[0])
             accept = self._accept if len(sockets) == 1 else partial(self._accept, address)
-            self._listening += (await loop.create_server(accept, sock=sock, backlog=BACKLOG),)
+            accepting = await loop.create_server(accept, sock=sock, backlog=BACKLOG)
+            self._listening = (*(self._listening or ()), accepting)
 
     @property
     def busy(self) -> bool:
@@ -106,10 +107,10 @@ class HttpServer(Server):
         return bool(self._connections or self.turned_away or self._handshakes)
 
     def stop_accepting(self) -> None:
-        """Close the listening sockets; connections go on."""
-        for listening in self._listening:
-            listening.close()
-        self._listening = ()
+        """Close the listening sockets; connections go on, but those that have yet to be made of an acceptance."""
+        for listening in self._listening or ():
+            listen_no_more(listening)
+        self._listening = None
 
     def finish(self) -> None:
         """Take nobody new; end idle connections and handshakes now, and busy connections with their answer."""
@@ -149,9 +150,11 @@ class HttpServer(Server):
         return cast("Sequence[Connection]", self.connections)
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
-        """Take a new connection."""
+        """Take a new connection, and cut it off where nobody listens any more: no drain has seen it."""
         super().connection_made(handler, transport)
         self.policy.connections += 1
+        if self._listening is None:
+            transport.abort()
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
         """Let go of a connection, once its task has ended."""
@@ -182,6 +185,8 @@ class HttpServer(Server):
 
     def _accept(self, address: str | None = None) -> asyncio.Protocol:
         policy = self.policy
+        if self._listening is None:
+            return TooLate()
         if policy.context is None:
             return self._admit(address)
         within = min(HANDSHAKE, policy.limits.idle)
@@ -209,7 +214,7 @@ class HttpServer(Server):
             policy.connections + policy.handshakes,
         )
         most_here, most = policy.limits.connections + MOST_TURNED_AWAY, policy.most + MOST_TURNED_AWAY
-        if not self._listening or here >= most_here or all_of_them >= most:
+        if self._listening is None or here >= most_here or all_of_them >= most:
             return False
         self._handshakes[secured] = None
         policy.handshakes += 1

@@ -1,4 +1,4 @@
-"""Binding: all addresses of a listener or none, ready to accept, with errors that name the address."""
+"""Binding: all addresses of a listener or none, ready to accept, with errors that name the address; and its end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import socket
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Sequence
 
 BACKLOG: Final = 256
@@ -42,6 +43,19 @@ def listen(hosts: Sequence[str], port: int) -> list[socket.socket]:
             sock.close()
         raise
     return list(bound.values())
+
+
+def listen_no_more(listening: asyncio.Server) -> None:
+    """Listen no more, at once; the port can be bound again.
+
+    A connection may have been accepted just now, and asyncio makes its transport in the next turn of the loop, of a
+    server that is not closed: of any other it would keep the connection without ever looking at it.
+    """
+    loop = listening.get_loop()
+    for sock in listening.sockets:
+        loop.remove_reader(sock.fileno())
+        sock.shutdown(socket.SHUT_RDWR)
+    loop.call_soon(loop.call_soon, listening.close)
 
 
 def _listen_on(host: str, port: int, bound: dict[str, socket.socket]) -> None:

@@ -1,4 +1,4 @@
-"""Connections over the limit."""
+"""Connections over the limit, and those that come as their listener ends."""
 
 from __future__ import annotations
 
@@ -17,6 +17,16 @@ MOST_TURNED_AWAY: Final = 64
 """How many connections over a limit are answered at a time; further ones are only closed."""
 SEEN: Final = 1.0
 """Seconds for which such a connection stays, so that the client sees the answer."""
+
+
+class TooLate(asyncio.Protocol):
+    """A connection that was accepted just before its listener ended: it ends as if nobody had listened."""
+
+    __slots__ = ()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Cut it off."""
+        cast("asyncio.Transport", transport).abort()
 
 
 class TurnedAway(asyncio.Protocol):

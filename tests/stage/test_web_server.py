@@ -715,3 +715,20 @@ async def test_b22_a_port_is_taken_again_although_its_connections_linger() -> No
             await writer.wait_closed()
         for sock in listen(["127.0.0.1"], port):
             sock.close()
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_connection_accepted_as_the_listener_closes_is_not_left_hanging(turns: int) -> None:
+    """However far its acceptance has come: the client sees an end at once, or it is served; nothing is left of it."""
+    async with site() as made:
+        with socket.create_connection(("127.0.0.1", made.port)) as client:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            made.server.stop_accepting()
+            for sock in listen(["127.0.0.1"], made.port):
+                sock.close()
+            await made.server.drain(budget=3.0)
+            client.setblocking(False)
+            with suppress(ConnectionError):
+                async with asyncio.timeout(10):
+                    assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
