@@ -33,6 +33,11 @@ BATCH: Final = 16
 WORK: Final = 0.0001
 REST: Final = 0.0001
 """Seconds for which a listing works at a stretch, and then leaves the interpreter to the event loop."""
+MOST_REST: Final = 0.008
+LATE: Final = 0.0001
+"""Seconds by which a rest may last longer on a machine that has nothing else to do."""
+YIELDING: Final = 60
+"""How much longer the next rest is for each second by which the interpreter was not to be had when one was over."""
 
 _TOO_LARGE: Final = refusal(
     "too_large", "There are more files beneath the exported root than a listing holds; export a smaller tree."
@@ -111,6 +116,7 @@ class _Look:
     stopped: Callable[[], bool]
     room: int
     _since: float = field(default_factory=time.perf_counter)
+    _pause: float = REST
 
     def everything(self) -> Iterator[bytes]:
         """Yield the entry of each file."""
@@ -231,9 +237,13 @@ class _Look:
         A thread that computes without a pause gets the interpreter back for a whole switch interval at a time,
         and each request would wait for it several times over.
         """
-        if REST and time.perf_counter() - self._since > WORK:
-            time.sleep(REST)
-            self._since = time.perf_counter()
+        now = time.perf_counter()
+        if now - self._since < WORK:
+            return
+        time.sleep(self._pause)
+        self._since = time.perf_counter()
+        late = self._since - now - self._pause - LATE
+        self._pause = min(MOST_REST, REST + YIELDING * max(0.0, late))
 
 
 def written(path: str, size: int, mtime_ns: int, digest: bytes) -> bytes:
