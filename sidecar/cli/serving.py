@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from sidecar.store import Store
     from sidecar.watch.values import Identity
 
+_GARBAGE = (5_000, 20, 10)
+"""How rarely garbage is looked for: a task is many small objects that live on, and next to nothing of it is in cycles."""
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until SIGTERM; return 0 after a clean stop."""
@@ -48,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = read()
     log.configure(level=config.log.level, form=config.log.format, environ=environ)
     say_warnings(config)
+    gc.set_threshold(*_GARBAGE)
     gc.freeze()  # what was imported is looked at no more; capsules may go again, and what they leave is collected
     directory = state.default_state_dir(environ, arguments.state, config.state)
     with state.State.open(directory) as opened:

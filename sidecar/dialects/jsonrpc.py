@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import orjson
 
@@ -48,8 +47,7 @@ class RequestError(RpcError):
         self.id = request_id
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A request whose envelope is right. `params` may still be anything; see `params_of`.
 
     `id` is None only where `parse` was told to take a request without one.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import orjson
 
@@ -25,8 +24,7 @@ class InvalidMessageError(Exception):
     """A message that is none; the text says what is wrong, for `Invalid params: …`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """A valid message: its context, if it named one, its text, and the whole of it as JSON for the log.
 
     The text is that of its parts, joined by a newline; parts without text are skipped.

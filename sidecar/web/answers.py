@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from email.utils import parsedate
 from functools import cache
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import orjson
 
@@ -34,8 +34,7 @@ _DATE: Final = re.compile(
 _BODILESS: Final = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 
-@dataclass(frozen=True, slots=True)
-class Wire:
+class Wire(NamedTuple):
     """An answer ready to be sent.
 
     `head` is the status line and the header lines, each with its line end, without those that depend on the moment
