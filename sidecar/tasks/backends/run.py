@@ -31,8 +31,8 @@ TOGETHER: Final = 0.005
 """Seconds for which pieces of text are gathered into one event."""
 KEPT_ERRORS: Final = 2048
 """Bytes of standard error that are kept, the last ones."""
-SLOW: Final = 0.005
-"""Seconds of rest after a full read of what nobody wants: a flood must not keep the loop busy."""
+SLOW: Final = 0.01
+"""Seconds of rest after a full read: a flood must not keep the loop busy (docs/commands.md says so)."""
 RETRY, LONGEST_RETRY = 0.25, 5.0
 """Seconds before what the database refused is said again."""
 
@@ -139,9 +139,9 @@ class Run:
         heard = 0
         limit = self._settings.output
         while data := await self._hear():
+            if len(data) == CHUNK:
+                await asyncio.sleep(SLOW)
             if self._over:
-                if len(data) == CHUNK:
-                    await asyncio.sleep(SLOW)
                 continue
             room = limit - heard
             heard += len(data)
