@@ -310,7 +310,7 @@ def main(wanted: list[str]) -> int:
             guard = mutation.edits[0][0].strip()
             sys.stdout.write(f"{verdict} {mutation.row:<4} {seconds:5.1f} s  {mutation.file}: {guard}\n")
             sys.stdout.flush()
-    sys.stdout.write(f"{len(chosen) - missed} of {len(chosen)} guards are missed when they are gone\n")
+    sys.stdout.write(f"the loss of {len(chosen) - missed} of {len(chosen)} guards is noticed\n")
     return 1 if missed else 0
 
 

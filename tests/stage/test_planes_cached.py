@@ -160,6 +160,7 @@ def test_bytes_that_are_not_in_memory_are_left_to_the_pool(tree: Tree, tmp_path:
 
         def left() -> bool:
             # a disk that is memory itself may have them there before the kernel can say that they are not
+            assert by_both(cached, tree, b"plain") is not None  # where it is is known
             return forgotten(file.fileno()) and cached.read(tree, b"cold", 10_000) is None
 
         until_sync(left, within=10.0)
