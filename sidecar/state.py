@@ -30,7 +30,7 @@ ADMIN_TOKEN: Final = "admin.token"  # noqa: S105 - the name of a file
 TOKEN_PREFIX: Final = "sc_adm_"  # noqa: S105 - makes a leaked token recognisable
 
 _TOKEN_BYTES: Final = 32
-_MADE: Final = re.compile(rb"sc_adm_[A-Za-z0-9_-]{43}\n")
+_MADE: Final = re.compile(re.escape(TOKEN_PREFIX.encode()) + rb"[A-Za-z0-9_-]{43}\n")
 """What a token is that the sidecar made itself."""
 _TOKEN_MIN_LENGTH: Final = 16
 _MAX_FILE: Final = 64 * 1024

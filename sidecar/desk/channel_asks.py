@@ -81,11 +81,12 @@ class Ask:
         if optional and request.content_length in (None, 0) and request.content.is_eof():
             return b""
         limits = cast("Connection", request.protocol).server.policy.limits
-        waits = not request.content.is_eof()
-        body = await read_json_body(request, limit=limits.body, within=limits.body_timeout)
-        if waits:
-            self._confirm(self.served.capsule, self.caller)
-        return body
+        return await read_json_body(
+            request,
+            limit=limits.body,
+            within=limits.body_timeout,
+            late=lambda: self._confirm(self.served.capsule, self.caller),
+        )
 
 
 def template_of(parts: list[str]) -> str:

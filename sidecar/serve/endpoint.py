@@ -231,11 +231,13 @@ class Endpoint:
     ) -> Wire | web.StreamResponse:
         _check_post(request, served)
         limits = self._policy.limits
-        waits = not request.content.is_eof()
         try:
-            body = await read_json_body(request, limit=limits.body, within=limits.body_timeout)
-            if waits:
-                served.access.confirm(self._served.capsule, caller, door=True)
+            body = await read_json_body(
+                request,
+                limit=limits.body,
+                within=limits.body_timeout,
+                late=lambda: served.access.confirm(self._served.capsule, caller, door=True),
+            )
         except RefusedError as error:
             served.counters.request("other", error.refusal.code)
             raise
@@ -253,11 +255,13 @@ class Endpoint:
         asked = _asked(request, caller.owner, only)
         door = served.a2a()
         limits = self._policy.limits
-        waits = not request.content.is_eof()
         try:
-            body = await read_json_body(request, limit=limits.body, within=limits.body_timeout)
-            if waits:
-                served.access.confirm(self._served.capsule, caller)
+            body = await read_json_body(
+                request,
+                limit=limits.body,
+                within=limits.body_timeout,
+                late=lambda: served.access.confirm(self._served.capsule, caller),
+            )
         except RefusedError as error:
             if error.refusal.code == "unsupported_media_type":
                 return json_wire(door.error(asked, CONTENT_TYPE_NOT_SUPPORTED, error.refusal.message))

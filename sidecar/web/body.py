@@ -12,6 +12,8 @@ from aiohttp.web_protocol import RequestPayloadError
 from sidecar.errors import RefusedError, refusal
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aiohttp import web
 
     from sidecar.errors import Refusal
@@ -23,13 +25,20 @@ LINES: Final = frozenset({"application/jsonl", "application/x-jsonlines", "appli
 
 
 async def read_json_body(
-    request: web.BaseRequest, *, limit: int, within: float, lines: bool = False
+    request: web.BaseRequest,
+    *,
+    limit: int,
+    within: float,
+    lines: bool = False,
+    late: Callable[[], object] | None = None,
 ) -> bytes:
     """Return the body of a request that must be JSON: at most `limit` bytes, whole `within` that many seconds.
 
     With `lines` it may be called JSON lines too. The time counts from the first look and no trickle extends it. A
-    client that waits for `100 Continue` gets it once nothing else stands in the way. Raises RefusedError: 415, 413, 408, 400 for a body that is no HTTP, or 503
-    where the listener ends before it is there.
+    client that waits for `100 Continue` gets it once nothing else stands in the way. `late` is called behind a body
+    that had to be waited for: what held when its head came may hold no more. Raises
+    RefusedError: 415, 413, 408, 400 for a body that is no HTTP, or 503 where the listener ends before it is there; and
+    whatever `late` raises.
     """
     headers = request.headers
     _check_type(headers.get(hdrs.CONTENT_TYPE, ""), lines=lines)
@@ -45,7 +54,10 @@ async def read_json_body(
     if hdrs.EXPECT in headers:
         await _answer_expectation(request)
     if not content.is_eof() or content.exception() is not None or connection.body_is_broken(request):
-        return await _waited_for(request, connection, limit=limit, within=within)
+        body = await _waited_for(request, connection, limit=limit, within=within)
+        if late is not None:
+            late()
+        return body
     body = content.read_nowait()  # it came with its head, as most do: there is nothing to wait for
     if len(body) > limit:
         raise RefusedError(_too_large(limit))
