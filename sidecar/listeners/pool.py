@@ -66,7 +66,7 @@ class _Waiting:
 
 
 class Pool:
-    """Opens, swaps and closes listeners. One task calls `reconcile` or `follow`; use it on one event loop.
+    """Opens, swaps and closes listeners. One task calls `follow`; use it on one event loop.
 
     `ports` are the first and last port of the range to choose from, `reserved` those that are not chosen freely.
     `most` is how many sockets the descriptors allow. `budget` are the seconds that a closed listener's connections
@@ -126,10 +126,6 @@ class Pool:
     def capsules(self) -> Sequence[Capsule]:
         """Return the capsules that have a listener, with their ports."""
         return [listener.endpoint.capsule for listener in self._open.values()]
-
-    async def reconcile(self, wanted: Iterable[Wanted], reserved: Container[int] = frozenset()) -> None:
-        """Make what is open equal to what is wanted, all of it, as `follow` does."""
-        await self.follow(self._wishes.differences({one.capsule.directory: one for one in wanted}), reserved)
 
     async def follow(
         self, changes: Mapping[str, Wanted | None], reserved: Container[int] = frozenset()

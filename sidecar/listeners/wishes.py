@@ -19,10 +19,6 @@ class Wishes:
         self._all: dict[str, Wanted] = {}
         self._unsettled: set[str] = set()
 
-    def differences(self, wanted: Mapping[str, Wanted]) -> dict[str, Wanted | None]:
-        """Return the changes that lead to exactly these wishes; all of them are looked at anew."""
-        return {**dict.fromkeys(self._all), **wanted}
-
     def take(self, changes: Mapping[str, Wanted | None]) -> None:
         """Want something else in these directories, None: nothing."""
         for directory, wish in changes.items():

@@ -81,7 +81,7 @@ async def test_each_capsule_gets_a_port_of_the_range(tmp_path: Path) -> None:
     async with bench(tmp_path) as made:
         wishes = [made.want(name) for name in "abc"]
         reserved = range(PORTS[0], PORTS[0] + 10)
-        await made.pool.reconcile(wishes, reserved)
+        await made.serve(*wishes, reserved=reserved)
         ports = [made.port(name) for name in "abc"]
         assert len(set(ports)) == 3
         assert all(PORTS[0] + 10 <= port <= PORTS[1] for port in ports)
@@ -433,11 +433,11 @@ async def test_closing_cuts_off_what_was_ending_with_a_longer_budget(tmp_path: P
             budget=1000.0,
         )
         wanted = made.want("a")
-        await pool.reconcile([wanted])
+        await pool.follow({wanted.capsule.directory: wanted})
         reader, writer = await asyncio.open_connection(LOOPBACK, facts.ports[wanted.capsule.directory])
         writer.write(request_bytes("POST", "/", headers={"Content-Type": "application/json"}, body=b"{}"))
         await until(lambda: hanging.entered)
-        await pool.reconcile([])
+        await pool.follow({wanted.capsule.directory: None})
         async with asyncio.timeout(10):
             await pool.aclose(budget=0.1)
             with suppress(ConnectionError):

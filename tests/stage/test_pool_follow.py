@@ -148,11 +148,12 @@ async def _compared(steps: list[Mapping[str, Wish | None]]) -> None:
     for step in steps:
         changes = {d: None if wish is None else following.wanted(d, wish) for d, wish in step.items()}
         await following.pool.follow(changes)
+        everything: dict[str, Wanted | None] = dict.fromkeys(wishes)
         for directory, wish in step.items():
             wishes.pop(directory, None)
             if wish is not None:
                 wishes[directory] = looking.wanted(directory, wish)
-        await looking.pool.reconcile(wishes[directory] for directory in sorted(wishes))
+        await looking.pool.follow(everything | wishes)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert following.shown() == looking.shown()

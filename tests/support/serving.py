@@ -24,7 +24,7 @@ from sidecar.web.server import HttpLimits, Policy
 from tests.support.credentials import access_of, ring_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Container
     from pathlib import Path
 
     from sidecar.auth.access import Access
@@ -74,6 +74,7 @@ class Bench:
     access: Access
     everruns: EverrunsLog
     store: Store
+    wished: dict[str, Wanted] = field(default_factory=dict)
 
     def want(
         self,
@@ -111,9 +112,10 @@ class Bench:
         """Return the newest reason why a capsule is unbound."""
         return self.facts.reasons[str(self.root / name)][-1]
 
-    async def serve(self, *wanted: Wanted) -> None:
-        """Want exactly these, in path order."""
-        await self.pool.reconcile(sorted(wanted, key=lambda one: one.capsule.directory))
+    async def serve(self, *wanted: Wanted, reserved: Container[int] = frozenset()) -> None:
+        """Want exactly these, all of which are looked at anew."""
+        before, self.wished = self.wished, {one.capsule.directory: one for one in wanted}
+        await self.pool.follow({**dict.fromkeys(before), **self.wished}, reserved)
 
 
 @asynccontextmanager
